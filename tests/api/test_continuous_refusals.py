@@ -41,7 +41,7 @@ CASES: list[tuple[str, Callable[[], object], str, str]] = [
     ("a window", lambda: passing(windows()), "got tumbling(auction)", "micro-batch"),
     ("rows behind a window", lambda: passing(windows().where("n > 1")), "tumbling", "micro-batch"),
     ("distinct", lambda: passing(bids().distinct(by="auction")), "distinct(auction)", "mode="),
-    ("ordered", lambda: passing(bids().ordered()), "got ordered", "remember nothing"),
+    ("ordered", lambda: passing(bids().ordered()), "got ordered", "needs steps without state"),
     ("a source of memory", lambda: passing(ms.read(ms.Memory("rows", schema="x long"))),
      "needs topics as sources", "Memory"),
     ("files", lambda: passing(ms.read(ms.Files("in", format="json", schema="x long"))),
@@ -58,7 +58,7 @@ CASES: list[tuple[str, Callable[[], object], str, str]] = [
     ("the batch clock", lambda: passing(bids().with_columns(late="now() - ts")),
      "SQL without now()", "_timestamp"),
     ("a corrected clock", lambda: passing(bids().correct_clock(event="ts", sent="sent")),
-     "needs times as they come", "correct_clock"),
+     "needs uncorrected times", "correct_clock"),
 ]  # fmt: skip
 
 

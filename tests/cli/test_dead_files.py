@@ -195,7 +195,7 @@ def test_a_pipeline_in_memory_needs_no_kafka_and_leaves_no_checkpoint(
     )
     for _ in range(2):
         said = offline.ok("run", str(file), "--until", "finished")
-        assert "throw-away checkpoint" in said.err
+        assert "temporary checkpoint" in said.err
         assert "finished: 3 rows read" in said.err
         assert "1 bad row " in said.err
         for target in (str(file), "in-memory"):

@@ -9,7 +9,7 @@ import pytest
 
 from millstream.cli.job_process import about_run
 from millstream.cli.terminal.pipelines import load
-from millstream.engine.dead_letters.files import DeadFiles
+from millstream.engine.dead_letters.files import FileDeadLetters
 from millstream.engine.dead_letters.kept_rows import KeptRows
 from millstream.engine.dead_letters.rows import Selection
 from millstream.kafka.settings import Cluster
@@ -87,7 +87,7 @@ def test_dead_rows_in_files_are_paged_forward_and_back_each_once(
 def test_dead_rows_in_files_have_their_state(console: Served, tmp_path: Path) -> None:
     stack = run(console, tmp_path)
     kept = KeptRows(Files(stack / "dead", format="json"), "dead")
-    DeadFiles(kept).drop(Selection(places=((None, 7),)))
+    FileDeadLetters(kept).drop(Selection(places=((None, 7),)))
     [row] = asked(console, "dead?state=dropped")["rows"]
     assert row["record"]["value"]["text"].strip() == "no json 6"
     assert len(asked(console, "dead?state=waiting&limit=200")["rows"]) == BAD - 1

@@ -12,7 +12,7 @@ from tests.cli.bids import lines, pipeline_file
 from millstream.cli.job_process import about_run
 from millstream.cli.terminal.pipelines import load
 from millstream.engine.dead_letters.rows import Selection
-from millstream.engine.dead_letters.topic import DeadRows
+from millstream.engine.dead_letters.topic import TopicDeadLetters
 from millstream.engine.inspection.inspect import looked_at
 from millstream.jobs.registry import JobRegistry
 from millstream.jobs.reports.run_log import RunLog
@@ -141,7 +141,7 @@ def test_dead_rows_have_their_original_record_reason_and_state(
     before = asked(past, f"dead?limit=1&before={quote(last['earlier'])}")
     assert [row["record"]["offset"] for row in before["rows"]] == [7]
 
-    DeadRows(NAME, Cluster(broker.address)).drop(Selection(places=((0, 7),)))
+    TopicDeadLetters(NAME, Cluster(broker.address)).drop(Selection(places=((0, 7),)))
     states = {row["record"]["offset"]: row["state"] for row in asked(past, "dead")["rows"]}
     assert states == {6: "waiting", 7: "dropped", 8: "waiting"}
     waiting = asked(past, "dead?state=waiting&at=beginning")["rows"]

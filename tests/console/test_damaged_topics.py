@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from millstream.testing.local_broker import ThrowAwayBroker
 
 SIZES = (10, 20, 10, 20, 10)
-GONE = {range(10, 30): "fails its checksum", range(40, 60): "cannot be unpacked"}
+GONE = {range(10, 30): "fails its checksum", range(40, 60): "cannot be decompressed"}
 LEFT = [offset for offset in range(70) if not any(offset in gone for gone in GONE)]
 SAID = [f"offsets {gone.start} to {gone.stop - 1} cannot be read: the batch {why}"
         for gone, why in GONE.items()]  # fmt: skip

@@ -1,4 +1,4 @@
-"""SQL and functions that raise over single rows: those rows are dead, the others go on."""
+"""SQL and functions that raise for single rows: those rows are dead, the others continue."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def divided() -> ms.Stream:
 
 
 @pytest.mark.parametrize("lane", ["narrow", "wide"])
-def test_rows_that_sql_cannot_take_are_dead_with_step_and_reason(lane: Any) -> None:
+def test_rows_on_which_sql_raises_are_dead_with_step_and_reason(lane: Any) -> None:
     shares = divided()
     sums = shares.by("k").window(ms.tumbling("1 minute")).agg(n=ms.count(), all=ms.sum("share"))
     pipeline = ms.Pipeline("p", shares.to(ms.Topic("out")), sums.to(ms.Topic("sums")))
@@ -57,7 +57,7 @@ def failing(visit: Any) -> list[dict[str, Any]]:
     return [{"k": visit.key["k"], "n": len(visit.rows)}]
 
 
-def test_rows_that_a_function_cannot_take_are_dead() -> None:
+def test_rows_on_which_a_function_raises_are_dead() -> None:
     made = read().process(failing, by="k", state="n long", gives="k string, n long")
     with Drive(ms.Pipeline("p", made.to(ms.Topic("out"))), lane="narrow") as drive:
         drive.feed("in", rows(1, 2, 3, 4))
@@ -70,7 +70,7 @@ def test_rows_that_a_function_cannot_take_are_dead() -> None:
         assert "three is too many" in dead["reason"]
 
 
-def test_a_fault_in_results_stops_the_job_as_no_single_row_is_to_blame() -> None:
+def test_an_error_in_results_stops_the_job_because_no_single_row_causes_it() -> None:
     sums = read().by("k").window(ms.tumbling("1 minute")).agg(n=ms.count())
     broken = sums.with_columns(x="1 div (n - 2)")
     with Drive(ms.Pipeline("p", broken.to(ms.Topic("out"))), lane="narrow") as drive:
@@ -82,7 +82,7 @@ def test_a_fault_in_results_stops_the_job_as_no_single_row_is_to_blame() -> None
 
 
 @pytest.mark.parametrize("bad", [b"junk", {"k": "a", "v": 0, "ts": "2026-01-01 00:00:09"}])
-def test_a_pipeline_that_stops_at_bad_rows_names_the_first_and_changes_nothing(bad: Any) -> None:
+def test_a_pipeline_with_on_bad_stop_names_the_first_bad_row_and_changes_nothing(bad: Any) -> None:
     pipeline = ms.Pipeline("p", divided().to(ms.Topic("out")), on_bad="stop")
     with Drive(pipeline, lane="narrow") as drive:
         drive.feed("in", [*rows(1, 2), bad])
@@ -92,7 +92,7 @@ def test_a_pipeline_that_stops_at_bad_rows_names_the_first_and_changes_nothing(b
     assert "offset 2" in str(refused.value) or "DIVIDE_BY_ZERO" in str(refused.value)
 
 
-def test_too_many_bad_rows_in_a_minute_stop_the_job_with_them_in_the_dead_topic() -> None:
+def test_too_many_bad_rows_in_a_minute_stop_the_job_after_reaching_the_dead_topic() -> None:
     pipeline = ms.Pipeline("p", divided().to(ms.Topic("out")), bad_above=0.3)
     with Drive(pipeline, lane="narrow") as drive:
         drive.feed("in", [*rows(1, 2, 3), b"junk"])
@@ -104,6 +104,6 @@ def test_too_many_bad_rows_in_a_minute_stop_the_job_with_them_in_the_dead_topic(
 
 
 @pytest.mark.parametrize("share", [-0.1, 2, True, "1"])
-def test_a_share_of_bad_rows_lies_between_zero_and_one(share: Any) -> None:
+def test_the_share_of_bad_rows_must_be_between_zero_and_one(share: Any) -> None:
     with pytest.raises(InvalidSpec, match="bad_above needs"):
         ms.Pipeline("p", read().to(ms.Topic("out")), bad_above=share)

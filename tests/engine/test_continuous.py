@@ -1,4 +1,4 @@
-"""Continuous mode on a real broker: the same rows, bad ones apart, none lost."""
+"""Continuous mode on a real broker: the same rows, bad ones in the dead topic, none lost."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def log(broker: ThrowAwayBroker) -> Log:
 
 
 def size(log: Log, topic: str) -> int:
-    """How many records a topic has, asked for at a leisurely pace; none where there is none."""
+    """How many records a topic has, polled slowly; none if it does not exist."""
     time.sleep(0.3)
     try:
         return sum(log.topics.offsets(topic).values())
@@ -53,15 +53,15 @@ def size(log: Log, topic: str) -> int:
 
 
 def ran(pipeline: ms.Pipeline, log: Log, folder: Path, **options: Any) -> list[Facts]:
-    """A run until all that was there is through; what it told."""
-    told: list[Facts] = []
+    """Run to the current end of the topics; returns the facts it reported."""
+    reported: list[Facts] = []
     pipeline.run(until="caught_up", kafka=log.address, checkpoint=folder,
-                 on_batch=lambda facts, lag: told.append(facts), **options)  # fmt: skip
-    return told
+                 on_batch=lambda facts, lag: reported.append(facts), **options)  # fmt: skip
+    return reported
 
 
 def assert_dead(log: Log, topic: str, bad: dict[bytes, str]) -> None:
-    """The dead topic has these values, sent as records 60 and on, whole and with their reasons."""
+    """The dead topic has these values, sent from record 60 on, raw and with their reasons."""
     dead = log.read(f"{topic}.dead")
     assert [(record.value, list(record.headers)) for record in dead] == [
         (value, [("h", b"1"), ("millstream.reason", reason.encode()),
@@ -73,7 +73,7 @@ def assert_dead(log: Log, topic: str, bad: dict[bytes, str]) -> None:
 
 
 @pytest.mark.spark
-def test_rows_equal_the_oracle_bad_ones_are_apart_and_a_restart_goes_on(
+def test_rows_equal_the_oracle_bad_ones_are_dead_and_a_restart_continues(
     log: Log, topic: str, tmp_path: Path, spark: object
 ) -> None:
     log.topics.create(topic)
@@ -92,7 +92,7 @@ def test_rows_equal_the_oracle_bad_ones_are_apart_and_a_restart_goes_on(
     )  # fmt: skip
     pipeline = continuous(topic, opened.to(ms.Topic(f"{topic}.out", key="id")))
 
-    told = ran(pipeline, log, tmp_path / "job")
+    reported = ran(pipeline, log, tmp_path / "job")
 
     def meant(numbers: Iterable[int]) -> list[dict[str, Any]]:
         return [
@@ -107,11 +107,11 @@ def test_rows_equal_the_oracle_bad_ones_are_apart_and_a_restart_goes_on(
         {"id": row["id"]} for row in meant(range(60))
     ]
     assert_dead(log, topic, bad)
-    assert sum(facts.rows for facts in told) == 66
-    assert sum(facts.dead for facts in told) == 5
-    assert sum(facts.extra for facts in told) == 1
-    assert sum(facts.outputs[f"{topic}.out"] for facts in told) == len(found)
-    assert {facts.lane for facts in told} == {"continuous"}
+    assert sum(facts.rows for facts in reported) == 66
+    assert sum(facts.dead for facts in reported) == 5
+    assert sum(facts.extra for facts in reported) == 1
+    assert sum(facts.outputs[f"{topic}.out"] for facts in reported) == len(found)
+    assert {facts.lane for facts in reported} == {"continuous"}
 
     log.fill(topic, rows(range(66, 70)))
     job = pipeline.start(kafka=log.address, checkpoint=tmp_path / "job")
@@ -140,54 +140,54 @@ pipeline = ms.Pipeline(
 @pytest.mark.parametrize(
     "more", ["price + 1", pytest.param("greatest(price + 1, 0)", marks=pytest.mark.soak)]
 )
-def test_killed_and_started_again_nothing_is_lost_and_a_second_runner_is_refused(
+def test_a_kill_and_restart_lose_nothing_and_a_second_run_is_refused(
     more: str, log: Log, topic: str, tmp_path: Path
 ) -> None:
-    """The first way needs no Spark, the second does."""
+    """The first expression runs without Spark, the second needs it."""
     log.topics.create(topic, partitions=2)
-    file = tmp_path / "passing.py"
+    file = tmp_path / "continuous.py"
     file.write_text(FILE.format(topic=topic, more=more))
     words = [COMMAND, "run", str(file), "--kafka", log.address, "--checkpoint", str(tmp_path / "j")]
 
-    said = tmp_path / "said"
+    log_file = tmp_path / "stderr"
 
-    def began() -> subprocess.Popen[bytes]:
-        with said.open("w") as words_of_it:
+    def start() -> subprocess.Popen[bytes]:
+        with log_file.open("w") as stderr:
             return subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=words_of_it,
+                words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr,
                 start_new_session=True,
             )  # fmt: skip
 
-    def alive(run: subprocess.Popen[bytes]) -> bool:
-        assert run.poll() is None, said.read_text()
+    def is_running(run: subprocess.Popen[bytes]) -> bool:
+        assert run.poll() is None, log_file.read_text()
         return True
 
-    def fed(first: int, last: int) -> set[int]:
+    def feed(first: int, last: int) -> set[int]:
         values = [b'{"id":%d,"price":1.5}' % n for n in range(first, last)]
         log.fill(topic, [*values, b"broken %d" % first])
         return {n for n in range(first, last) if n % 10 != 3}
 
     out, dead = f"{topic}.out", f"{topic}.dead"
-    wanted = fed(0, 500)
-    first = began()
+    wanted = feed(0, 500)
+    first = start()
     try:
-        eventually(lambda: alive(first) and size(log, out) >= 450, within=PATIENCE)
+        eventually(lambda: is_running(first) and size(log, out) >= 450, within=PATIENCE)
         second = subprocess.run(
             words, capture_output=True, text=True, timeout=PATIENCE, check=False
         )
         assert second.returncode == 1
         assert f"got process {first.pid} on" in second.stderr
-        wanted |= fed(500, 900)
-        eventually(lambda: alive(first) and size(log, out) > 460, within=PATIENCE)
+        wanted |= feed(500, 900)
+        eventually(lambda: is_running(first) and size(log, out) > 460, within=PATIENCE)
     finally:
         os.killpg(first.pid, signal.SIGKILL)
         first.wait()
 
-    wanted |= fed(900, 1000)
-    again = began()
+    wanted |= feed(900, 1000)
+    again = start()
     try:
         eventually(
-            lambda: alive(again) and size(log, dead) >= 3 and ids(log, out) == wanted,
+            lambda: is_running(again) and size(log, dead) >= 3 and ids(log, out) == wanted,
             within=PATIENCE,
         )
         again.send_signal(signal.SIGINT)
@@ -196,9 +196,9 @@ def test_killed_and_started_again_nothing_is_lost_and_a_second_runner_is_refused
         if again.poll() is None:
             os.killpg(again.pid, signal.SIGKILL)
             again.wait()
-            print(said.read_text(), size(log, dead), sorted(wanted ^ ids(log, out))[:9])
-    assert again.returncode == 0, said.read_text()
-    assert "stopped: " in said.read_text()
+            print(log_file.read_text(), size(log, dead), sorted(wanted ^ ids(log, out))[:9])
+    assert again.returncode == 0, log_file.read_text()
+    assert "stopped: " in log_file.read_text()
     assert ids(log, out) == wanted
     assert size(log, out) <= 3 * len(wanted)
     assert set(log.values(dead)) == {b"broken 0", b"broken 500", b"broken 900"}
@@ -209,7 +209,7 @@ def ids(log: Log, topic: str) -> set[int]:
 
 
 @pytest.mark.spark
-def test_a_bad_row_stops_the_job_where_none_may_be(
+def test_a_bad_row_stops_a_job_with_on_bad_stop(
     log: Log, topic: str, tmp_path: Path, spark: object
 ) -> None:
     log.topics.create(topic)
@@ -241,23 +241,25 @@ def test_a_checkpoint_of_the_other_mode_is_refused(
     stream = ms.read(ms.Topic(topic, schema=SCHEMA))
     batches = ms.Pipeline(topic, stream.to(ms.Topic(f"{topic}.out")))
     batches.run(until="caught_up", kafka=log.address, checkpoint=tmp_path / "batches")
-    passing = continuous(topic, stream.to(ms.Topic(f"{topic}.out")))
-    with pytest.raises(MillstreamError, match='got mode="continuous", where it was "micro_batch"'):
-        ran(passing, log, tmp_path / "batches")
-    (tmp_path / "passing" / "continuous").mkdir(parents=True)
-    with pytest.raises(MillstreamError, match='got mode="micro_batch", where it was "continuous"'):
-        batches.run(until="caught_up", kafka=log.address, checkpoint=tmp_path / "passing")
+    pipeline = continuous(topic, stream.to(ms.Topic(f"{topic}.out")))
+    with pytest.raises(MillstreamError, match='got mode="continuous"; it was "micro_batch"'):
+        ran(pipeline, log, tmp_path / "batches")
+    (tmp_path / "continuous" / "continuous").mkdir(parents=True)
+    with pytest.raises(MillstreamError, match='got mode="micro_batch"; it was "continuous"'):
+        batches.run(until="caught_up", kafka=log.address, checkpoint=tmp_path / "continuous")
 
 
-def test_the_plan_says_the_mode(tmp_path: Path) -> None:
+def test_the_plan_shows_the_mode(tmp_path: Path) -> None:
     from tests.cli.command import Command
 
-    file = tmp_path / "passing.py"
+    file = tmp_path / "continuous.py"
     file.write_text(FILE.format(topic="rows", more="price + 1"))
     nowhere = Command(None)
     text = nowhere.ok("plan", str(file)).out
-    assert text.startswith("pipeline rows\nmode continuous: rows pass as they come, at least once;")
-    assert "kept every 5 seconds" in text
+    assert text.startswith(
+        "pipeline rows\nmode continuous: rows are processed one by one, at least once;"
+    )
+    assert "stored every 5 seconds" in text
     assert "transaction" not in text
     assert "the driver alone: no Java" in text
     assert "real-time mode" not in text
@@ -267,10 +269,10 @@ def test_the_plan_says_the_mode(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_the_check_says_the_mode(tmp_path: Path, spark: object) -> None:
+def test_the_check_shows_the_mode(tmp_path: Path, spark: object) -> None:
     from tests.cli.command import Command
 
-    file = tmp_path / "passing.py"
+    file = tmp_path / "continuous.py"
     file.write_text(FILE.format(topic="rows", more="price + 1"))
     [found] = Command(None).ok("check", str(file), "-o", "json").json
     assert found["mode"] == "continuous"

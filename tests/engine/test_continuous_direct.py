@@ -1,4 +1,4 @@
-"""Continuous mode without Spark: the same rows as with it, none lost whatever goes wrong."""
+"""Continuous mode without Spark: the same rows as with Spark, none lost after any error."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from tests.engine.test_continuous import SCHEMA, assert_dead, continuous, ran, r
 from tests.kafka.shortly import Log, eventually
 
 import millstream as ms
-from millstream.engine.continuous import passing as continuous_passing
-from millstream.engine.continuous import ways as continuous_ways
+from millstream.engine.continuous import choice, source_thread
+from millstream.engine.continuous.choice import runner
 from millstream.engine.continuous.direct import Direct
 from millstream.engine.continuous.spark import RealTime
-from millstream.engine.continuous.ways import way
 from millstream.errors import AlreadyRunning, DataGone, Fenced, Unavailable
 from millstream.kafka.protocol.batch_headers import UnknownFormat
 from millstream.sinks.kafka.wire_sender import WireSender
@@ -41,7 +40,7 @@ def log(broker: ThrowAwayBroker) -> Log:
     return Log(broker.address)
 
 
-def passing(topic: str, **options: Any) -> ms.Pipeline:
+def thirds_of(topic: str, **options: Any) -> ms.Pipeline:
     """Every third row, under its key."""
     stream = ms.read(ms.Topic(topic, schema=SCHEMA)).where("id % 3 = 0")
     made = stream.select("id", "price * 2 as twice", "tags")
@@ -81,11 +80,11 @@ class Running:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("by", ["direct", "spark"])
-def test_rows_equal_the_oracle_bad_ones_are_apart_and_a_restart_goes_on(
+def test_rows_equal_the_oracle_bad_ones_are_dead_and_a_restart_continues(
     by: str, log: Log, topic: str, tmp_path: Path, spark: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if by == "spark":
-        monkeypatch.setattr(continuous_ways, "direct", lambda pipeline: False)
+        monkeypatch.setattr(choice, "runs_directly", lambda pipeline: False)
     log.topics.create(topic)
     bad = {b"no JSON": "not JSON: expecting value at character 1",
            b'{"price":1}': "id: needs a long; it is missing",
@@ -104,7 +103,7 @@ def test_rows_equal_the_oracle_bad_ones_are_apart_and_a_restart_goes_on(
     more = (stream.drop("at").to(ms.Topic(f"{topic}.all")), tags.to(ms.Topic(f"{topic}.tags")))
     pipeline = continuous(topic, out, *(more if by == "direct" else ()))
 
-    told = ran(pipeline, log, tmp_path / "job")
+    reported = ran(pipeline, log, tmp_path / "job")
 
     def meant(first: int, last: int) -> list[dict[str, Any]]:
         return [
@@ -122,11 +121,11 @@ def test_rows_equal_the_oracle_bad_ones_are_apart_and_a_restart_goes_on(
         assert ids(log, f"{topic}.all") == [*range(61)]
         assert _values(log, f"{topic}.tags") == [{"tag": f"b{n}"} for n in range(4, 60)]
     assert_dead(log, topic, bad)
-    assert sum(facts.rows for facts in told) == 65
-    assert sum(facts.dead for facts in told) == 4
-    assert sum(facts.extra for facts in told) == 1
-    assert sum(facts.outputs[f"{topic}.out"] for facts in told) == len(found)
-    assert {facts.lane for facts in told} == {"continuous"}
+    assert sum(facts.rows for facts in reported) == 65
+    assert sum(facts.dead for facts in reported) == 4
+    assert sum(facts.extra for facts in reported) == 1
+    assert sum(facts.outputs[f"{topic}.out"] for facts in reported) == len(found)
+    assert {facts.lane for facts in reported} == {"continuous"}
 
     log.fill(topic, rows(range(66, 70)))
     with Running(pipeline, log, tmp_path / "job") as again:
@@ -140,14 +139,14 @@ def _values(log: Log, topic: str) -> list[dict[str, Any]]:
     return [json.loads(value or b"") for value in log.values(topic)]
 
 
-# -- which way -----------------------------------------------------------------------------------
+# -- with or without Spark -----------------------------------------------------------------------
 
 
 def chosen(pipeline: ms.Pipeline, folder: Path) -> type:
-    return way(pipeline, SimpleNamespace(folder=folder))  # type: ignore[arg-type]
+    return runner(pipeline, SimpleNamespace(folder=folder))  # type: ignore[arg-type]
 
 
-def test_simple_steps_go_without_spark_and_others_with_it(tmp_path: Path) -> None:
+def test_simple_steps_run_without_spark_and_others_with_it(tmp_path: Path) -> None:
     stream = ms.read(ms.Topic("rows", schema=SCHEMA))
     other = ms.read(ms.Topic("others", schema=SCHEMA))
 
@@ -162,30 +161,30 @@ def test_simple_steps_go_without_spark_and_others_with_it(tmp_path: Path) -> Non
         assert chosen(to(more), tmp_path) is RealTime
 
 
-def test_what_spark_has_begun_goes_on_with_spark(tmp_path: Path) -> None:
-    assert chosen(passing("rows"), tmp_path) is Direct
+def test_a_job_that_spark_has_run_stays_with_spark(tmp_path: Path) -> None:
+    assert chosen(thirds_of("rows"), tmp_path) is Direct
     (tmp_path / "continuous" / "outputs" / "out").mkdir(parents=True)
-    assert chosen(passing("rows"), tmp_path) is RealTime
+    assert chosen(thirds_of("rows"), tmp_path) is RealTime
 
 
-def test_settings_that_may_change_what_sql_means_are_sparks_to_follow(
+def test_settings_that_change_the_meaning_of_sql_need_spark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("millstream.engine.inspection.without_spark.existing", lambda: None)
+    monkeypatch.setattr("millstream.engine.inspection.without_spark.existing_session", lambda: None)
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    assert chosen(passing("rows"), tmp_path) is Direct
+    assert chosen(thirds_of("rows"), tmp_path) is Direct
     (tmp_path / "spark-defaults.conf").write_text("spark.sql.ansi.enabled false\n")
-    assert chosen(passing("rows"), tmp_path) is RealTime
+    assert chosen(thirds_of("rows"), tmp_path) is RealTime
 
 
-# -- what goes wrong -----------------------------------------------------------------------------
+# -- errors --------------------------------------------------------------------------------------
 
 
-def test_rows_that_did_not_get_through_are_sent_again(
+def test_rows_that_failed_to_send_are_sent_again(
     log: Log, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Noticed while nothing else comes, and while the next piece is in hand already."""
-    monkeypatch.setattr(continuous_passing, "_MOST", 400)
+    """Whether or not the next piece has already arrived."""
+    monkeypatch.setattr(source_thread, "_MOST", 400)
     log.topics.create(topic)
     send, failures = WireSender.send, iter([False, True, False, True, True, *[False, True] * 9])
 
@@ -196,18 +195,18 @@ def test_rows_that_did_not_get_through_are_sent_again(
 
     monkeypatch.setattr(WireSender, "send", send_or_not)
     out = f"{topic}.out"
-    with Running(passing(topic), log, tmp_path / "job"):
+    with Running(thirds_of(topic), log, tmp_path / "job"):
         for first in range(0, 90, 30):
             log.fill(topic, rows(range(first, first + 30)))
             eventually(partial(has, log, out, first // 3 + 10), within=PATIENCE)
     for first in range(90, 300, 5):
         log.fill(topic, rows(range(first, first + 5)))
-    ran(passing(topic), log, tmp_path / "job")
+    ran(thirds_of(topic), log, tmp_path / "job")
     assert set(ids(log, out)) == set(thirds(0, 300))
     assert not list(failures)
 
 
-def test_a_topic_that_takes_nothing_for_long_stops_the_job(
+def test_a_topic_that_rejects_records_for_long_stops_the_job(
     log: Log, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log.topics.create(topic)
@@ -217,19 +216,19 @@ def test_a_topic_that_takes_nothing_for_long_stops_the_job(
         raise KafkaException(KafkaError(KafkaError.NOT_ENOUGH_REPLICAS))
 
     monkeypatch.setattr(WireSender, "send", refused)
-    job = Direct._made_writer
+    new_writer = Direct._new_writer
 
-    def impatient(self: Direct) -> Any:
-        writer = job(self)
+    def with_short_timeout(self: Direct) -> Any:
+        writer = new_writer(self)
         writer._opening = replace(writer._opening, patience=1.0)
         return writer
 
-    monkeypatch.setattr(Direct, "_made_writer", impatient)
+    monkeypatch.setattr(Direct, "_new_writer", with_short_timeout)
     with pytest.raises(Unavailable, match="got no success in 1 s: "):
-        ran(passing(topic), log, tmp_path / "job")
+        ran(thirds_of(topic), log, tmp_path / "job")
 
 
-def test_partitions_that_come_later_are_read_from_their_beginning(
+def test_new_partitions_are_read_from_their_beginning(
     log: Log, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("millstream.engine.continuous.direct.INTERVAL_SECONDS", 0.5)
@@ -237,7 +236,7 @@ def test_partitions_that_come_later_are_read_from_their_beginning(
     log.topics.create(topic)
     log.fill(topic, rows(range(30)))
     out = f"{topic}.out"
-    with Running(passing(topic), log, tmp_path / "job") as running:
+    with Running(thirds_of(topic), log, tmp_path / "job") as running:
         eventually(lambda: size(log, out) >= 10, within=PATIENCE)
         admin = AdminClient({"bootstrap.servers": log.address})
         admin.create_partitions([NewPartitions(topic, 3)])[topic].result(30)
@@ -252,13 +251,13 @@ def test_partitions_that_come_later_are_read_from_their_beginning(
     assert sum(positions[topic].values()) == 300
 
 
-def test_a_topic_made_anew_stops_the_job(
+def test_a_recreated_topic_stops_the_job(
     log: Log, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("millstream.sources.kafka.reader._REFRESH_SECONDS", 0.2)
     log.topics.create(topic)
     log.fill(topic, rows(range(30)))
-    running = Running(passing(topic), log, tmp_path / "job")
+    running = Running(thirds_of(topic), log, tmp_path / "job")
     eventually(lambda: size(log, f"{topic}.out") >= 10, within=PATIENCE)
     log.topics.delete(topic)
     eventually(lambda: topic not in [info.name for info in log.topics.list()])
@@ -274,18 +273,18 @@ def test_a_job_that_is_taken_over_ends_at_once(
     log.topics.create(topic)
     log.fill(topic, rows(range(30)))
     out = f"{topic}.out"
-    first = Running(passing(topic), log, tmp_path / "job")
+    first = Running(thirds_of(topic), log, tmp_path / "job")
     eventually(lambda: size(log, out) >= 10, within=PATIENCE)
     with pytest.raises(AlreadyRunning):
-        ran(passing(topic), log, tmp_path / "job")
-    with Running(passing(topic), log, tmp_path / "job", take_over=True):
+        ran(thirds_of(topic), log, tmp_path / "job")
+    with Running(thirds_of(topic), log, tmp_path / "job", take_over=True):
         with pytest.raises(Fenced):
             first.job.wait(PATIENCE)
         log.fill(topic, rows(range(30, 60)))
         eventually(lambda: set(ids(log, out)) == set(thirds(0, 60)), within=PATIENCE)
 
 
-def test_a_log_that_only_librdkafka_can_read_is_read_by_it(
+def test_a_log_in_an_old_format_is_read_by_librdkafka(
     log: Log, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unknown(*_: object, **__: object) -> None:
@@ -294,7 +293,7 @@ def test_a_log_that_only_librdkafka_can_read_is_read_by_it(
     monkeypatch.setattr(WireFetcher, "following", unknown)
     log.topics.create(topic, partitions=2)
     log.fill(topic, rows(range(90)))
-    ran(passing(topic), log, tmp_path / "job")
+    ran(thirds_of(topic), log, tmp_path / "job")
     assert sorted(ids(log, f"{topic}.out")) == thirds(0, 90)
 
 
@@ -304,12 +303,12 @@ def own_broker(own_home: None) -> Iterator[ThrowAwayBroker]:
         yield broker
 
 
-def test_a_broker_that_dies_and_comes_back_is_waited_for(
+def test_a_job_waits_for_a_broker_that_is_killed_and_restarted(
     own_broker: ThrowAwayBroker, topic: str, tmp_path: Path
 ) -> None:
     log, out = Log(own_broker.address), f"{topic}.out"
     log.topics.create(topic, partitions=2)
-    with Running(passing(topic), log, tmp_path / "job") as running:
+    with Running(thirds_of(topic), log, tmp_path / "job") as running:
         log.fill(topic, rows(range(300)))
         eventually(lambda: size(log, out) >= 1, within=PATIENCE)
         own_broker.kill()
@@ -324,7 +323,7 @@ def test_a_prefetch_that_fails_half_way_loses_nothing(
     log: Log, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its response may still arrive and must not be taken for the one to the next fetch."""
-    monkeypatch.setattr(continuous_passing, "_MOST", 400)
+    monkeypatch.setattr(source_thread, "_MOST", 400)
     send, failures = WireFetcher._send_for, iter([False, True, False, True, *[False, True] * 9])
 
     def send_and_fail(self: WireFetcher, starts: Any, least: int, most: int) -> Any:
@@ -337,7 +336,7 @@ def test_a_prefetch_that_fails_half_way_loses_nothing(
     log.topics.create(topic)
     for first in range(0, 300, 5):
         log.fill(topic, rows(range(first, first + 5)))
-    ran(passing(topic), log, tmp_path / "job")
+    ran(thirds_of(topic), log, tmp_path / "job")
     assert set(ids(log, f"{topic}.out")) == set(thirds(0, 300))
     assert not list(failures)
 
@@ -346,7 +345,7 @@ def test_consecutive_pieces_are_prefetched(
     log: Log, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In pieces of a few hundred bytes, so that most of them were prefetched."""
-    monkeypatch.setattr(continuous_passing, "_MOST", 400)
+    monkeypatch.setattr(source_thread, "_MOST", 400)
     found: list[bool] = []
     real = WireFetcher._prefetch_of
 
@@ -358,18 +357,18 @@ def test_consecutive_pieces_are_prefetched(
     log.topics.create(topic, partitions=3)
     for first in range(0, 300, 5):
         log.fill(topic, rows(range(first, first + 5)))
-    ran(passing(topic), log, tmp_path / "job")
+    ran(thirds_of(topic), log, tmp_path / "job")
     assert sorted(ids(log, f"{topic}.out")) == thirds(0, 300)
     assert sum(found) > len(found) / 2 > 5
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("by", ["direct", "spark"])
-def test_bad_rows_go_to_the_topic_that_was_named(
+def test_bad_rows_go_to_the_topic_given_as_dead(
     by: str, log: Log, topic: str, tmp_path: Path, spark: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if by == "spark":
-        monkeypatch.setattr(continuous_ways, "direct", lambda pipeline: False)
+        monkeypatch.setattr(choice, "runs_directly", lambda pipeline: False)
     log.topics.create(topic)
     log.fill(topic, [*rows(range(2)), b"no json"])
     stream = ms.read(ms.Topic(topic, schema=SCHEMA), time="at")

@@ -1,6 +1,6 @@
-"""Continuous mode decodes with Spark: the conformance suite of JSON, there too.
+"""The conformance suite of JSON, for decoding by Spark in continuous mode.
 
-The oracle is the one that judges the decoder's other two paths.
+The oracle is the one for the decoder's other two paths.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.formats import json_records
 from tests.oracles import json_oracle
 
 import millstream as ms
-from millstream.engine.continuous.frames import Taking, as_json, output_frame
+from millstream.engine.continuous.frames import SourceFrame, as_json, output_frame
 from millstream.engine.continuous.json import EXTRA, GOOD, JsonColumns
 from millstream.errors import InvalidSpec
 from millstream.formats.json.decode import decode
@@ -37,24 +37,24 @@ NESTED: list[Any] = [
 
 
 def agreed(spark: SparkSession, values: list[bytes | None], fields: Fields) -> int:
-    """Fails where Spark and the oracle differ; how many rows are good."""
+    """Fail if Spark and the oracle differ; returns the number of good rows."""
     schema = Schema.parse(json_records.ddl(fields))
     raw = pa.table({"_value": pa.array(values, pa.binary()), "place": range(len(values))})
     frame = JsonColumns(schema).decoded(spark.createDataFrame(raw))
     found = sorted(frame.toArrow().to_pylist(), key=lambda row: row["place"])
     good = 0
     for value, row in zip(values, found, strict=True):
-        told = _told(value, fields)
-        assert row[GOOD] is (told is not None), (value, row)
-        if told is not None:
+        expected = _expected(value, fields)
+        assert row[GOOD] is (expected is not None), (value, row)
+        if expected is not None:
             good += 1
             made = {name: row[name] for name, _, _ in fields}
-            assert shown(made, fields) == shown(told[0], fields), value
-            assert row[EXTRA] is told[1], value
+            assert shown(made, fields) == shown(expected[0], fields), value
+            assert row[EXTRA] is expected[1], value
     return good
 
 
-def _told(raw: bytes | None, fields: Fields) -> tuple[dict[str, Any], bool] | None:
+def _expected(raw: bytes | None, fields: Fields) -> tuple[dict[str, Any], bool] | None:
     try:
         return json_oracle.read(raw, fields)
     except json_oracle.Bad:
@@ -62,7 +62,7 @@ def _told(raw: bytes | None, fields: Fields) -> tuple[dict[str, Any], bool] | No
 
 
 def shown(row: dict[str, Any], fields: Fields) -> str:
-    """`repr` tells -0.0 from 0.0; the entries of a map have no order."""
+    """`repr` distinguishes -0.0 from 0.0; the entries of a map have no order."""
     made = {name: _sorted(row[name], type_) for name, type_, _ in fields}
     return repr(made).replace("zoneinfo.ZoneInfo(key='UTC')", "datetime.timezone.utc")
 
@@ -77,7 +77,7 @@ def _sorted(value: Any, type_: Any) -> Any:
     return {name: _sorted(value[name], part) for name, part, _ in type_[1]}
 
 
-def test_every_nasty_value_means_the_same_for_every_type(spark: SparkSession) -> None:
+def test_every_nasty_value_is_read_the_same_for_every_type(spark: SparkSession) -> None:
     types = [*json_records.SCALARS, *DECIMALS, *NESTED]
     fields: Fields = [(f"x{n}", type_, True) for n, type_ in enumerate(types)]
     random, values = Random(7), list[bytes | None]()
@@ -90,13 +90,13 @@ def test_every_nasty_value_means_the_same_for_every_type(spark: SparkSession) ->
 
 
 @pytest.mark.parametrize("seed", range(16))
-def test_random_records_mean_the_same(spark: SparkSession, seed: int) -> None:
+def test_random_records_are_read_the_same(spark: SparkSession, seed: int) -> None:
     random = Random(seed)
     fields = json_records.random_fields(random)
     assert 0 < agreed(spark, json_records.records(random, fields, 400), fields) < 400
 
 
-def test_damaged_bytes_never_pass_for_a_value(spark: SparkSession) -> None:
+def test_damaged_bytes_are_never_read_as_a_value(spark: SparkSession) -> None:
     random = Random(11)
     fields: Fields = [
         ("auction", "long", False), ("price", "double", True), ("channel", "string", True),
@@ -111,7 +111,7 @@ def test_damaged_bytes_never_pass_for_a_value(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("nullable", [True, False])
-def test_records_that_are_no_object_and_fields_that_are_not_there(
+def test_records_that_are_not_objects_and_missing_fields(
     spark: SparkSession, nullable: bool
 ) -> None:
     long = b'{"x":1,"s":"' + b'\\"' * 20_000 + b'"}'
@@ -150,11 +150,11 @@ ROWS: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-def test_what_is_written_is_what_the_encoder_writes(spark: SparkSession) -> None:
+def test_spark_writes_what_the_encoder_writes(spark: SparkSession) -> None:
     schema = Schema.parse(ALL)
     decoded = decode(pa.array([json.dumps(row).encode() for row in ROWS], pa.binary()), schema)
     assert decoded.bad.size == 0
-    given = spark.createDataFrame(decoded.table)  # which takes a wall clock for an instant
+    given = spark.createDataFrame(decoded.table)  # which reads a wall clock as an instant
     frame = given.withColumn("wall", given["wall"].cast("timestamp_ntz"))
     made = frame.selectExpr(f"{as_json(frame.columns, schema)} as value").toArrow()
     meant = [json.loads(value) for value in encode(decoded.table).to_pylist()]
@@ -163,7 +163,7 @@ def test_what_is_written_is_what_the_encoder_writes(spark: SparkSession) -> None
     assert repr(found) == repr(meant)
 
 
-def test_a_time_that_json_does_not_carry_raises(spark: SparkSession) -> None:
+def test_a_time_out_of_range_for_json_raises(spark: SparkSession) -> None:
     frame = spark.sql("select timestamp_micros(253402300800000000) as at")
     with pytest.raises(Exception, match="years 1 to 9999"):
         frame.selectExpr(f"{as_json(['at'], Schema.parse('at timestamp'))} as value").collect()
@@ -183,7 +183,7 @@ def in_arrow(frame: Any) -> Any:
     return frame.mapInArrow(lambda batches: batches, frame.schema)
 
 
-def test_a_transform_runs_without_python_or_not_at_all(spark: SparkSession) -> None:
+def test_a_transform_that_needs_python_is_refused(spark: SparkSession) -> None:
     stream = ms.read(ms.Topic("rows", schema="x long"))
     raw = spark.sql(
         "select cast('{\"x\":4}' as binary) as value, cast(null as binary) as key, 0 as partition, "
@@ -193,7 +193,7 @@ def test_a_transform_runs_without_python_or_not_at_all(spark: SparkSession) -> N
     def made(function: Any) -> Any:
         output, read = stream.transform(function).to(ms.Topic("out")), stream.node
         assert isinstance(read, Read)
-        return output_frame(output, {read: Taking("rows", read, 0).rows(raw)})
+        return output_frame(output, {read: SourceFrame("rows", read, 0).rows(raw)})
 
     assert made(doubled).collect()[0]["value"] == '{"x":4,"twice":8}'
     for function in (in_python, in_arrow):

@@ -1,4 +1,4 @@
-"""A finished job that is run again: nothing to do is no error, anything else stops it."""
+"""Running a finished job again: it does nothing, or stops if pipeline or input changed."""
 
 from __future__ import annotations
 
@@ -78,14 +78,14 @@ CHANGES: dict[str, Callable[[Stream, ms.Files], tuple[Any, ...]]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_changed_pipeline_on_a_finished_checkpoint_stops_and_names_the_choices(
+def test_a_changed_pipeline_on_a_finished_checkpoint_stops_and_lists_the_options(
     tmp_path: Path, change: str
 ) -> None:
     out = ms.Files(str(tmp_path / "out"), format="json")
     place = tmp_path / "job"
     counts(tmp_path, out).run(until="finished", checkpoint=place)
     before = read(tmp_path / "out")
-    counts(tmp_path, out).run(until="finished", checkpoint=place)  # as it was: nothing to do
+    counts(tmp_path, out).run(until="finished", checkpoint=place)  # unchanged: nothing to do
 
     changed = ms.Pipeline("views", *CHANGES[change](views(tmp_path / "in"), out))
     with pytest.raises(MillstreamError, match="is finished") as stopped:
@@ -100,7 +100,7 @@ def test_a_changed_pipeline_on_a_finished_checkpoint_stops_and_names_the_choices
     assert not (tmp_path / "out-b").exists()
 
 
-def test_what_has_changed_is_named(tmp_path: Path) -> None:
+def test_the_change_is_named(tmp_path: Path) -> None:
     counts(tmp_path, ms.Memory()).run(until="finished", checkpoint=tmp_path / "job")
     more = counted(views(tmp_path / "in").where("price > 3")).to(ms.Memory(), name="counts")
     with pytest.raises(MillstreamError, match="where price > 3"):
@@ -108,7 +108,7 @@ def test_what_has_changed_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("spark")
-def test_another_body_of_a_users_function_is_another_pipeline(tmp_path: Path) -> None:
+def test_a_changed_body_of_a_user_function_changes_the_pipeline(tmp_path: Path) -> None:
     def made(function: Any) -> Pipeline:
         rows = views(tmp_path / "in").transform(function).select("page", "price", "ts")
         return ms.Pipeline("views", rows.to(ms.Memory("out")))
@@ -119,7 +119,7 @@ def test_another_body_of_a_users_function_is_another_pipeline(tmp_path: Path) ->
         made(tripled).run(until="finished", checkpoint=tmp_path / "job")
 
 
-def test_rewinding_runs_a_changed_pipeline_over_everything_again(tmp_path: Path) -> None:
+def test_after_a_rewind_a_changed_pipeline_processes_everything_again(tmp_path: Path) -> None:
     out, place = ms.Files(str(tmp_path / "out"), format="json"), tmp_path / "job"
     counts(tmp_path, out).run(until="finished", checkpoint=place)
     wider = ms.Pipeline(
@@ -138,7 +138,7 @@ def test_rewinding_runs_a_changed_pipeline_over_everything_again(tmp_path: Path)
     assert sorted((row["page"], row["n"]) for row in read(tmp_path / "out-2")) == [(0, 10), (1, 10)]
 
 
-def test_another_checkpoint_with_new_outputs_or_a_take_over_runs_a_changed_pipeline(
+def test_a_changed_pipeline_runs_with_a_new_checkpoint_and_new_outputs_or_take_over(
     tmp_path: Path,
 ) -> None:
     def wider(folder: str) -> Pipeline:
@@ -155,7 +155,7 @@ def test_another_checkpoint_with_new_outputs_or_a_take_over_runs_a_changed_pipel
     assert len(read(tmp_path / "out")) == 4 + 2
 
 
-def test_a_new_file_after_the_finish_stops_and_a_rewind_reads_it_too(tmp_path: Path) -> None:
+def test_a_new_file_after_the_finish_stops_the_job_and_a_rewind_reads_it(tmp_path: Path) -> None:
     out, place = ms.Files(str(tmp_path / "out"), format="json"), tmp_path / "job"
     pipeline = counts(tmp_path, out)
     pipeline.run(until="finished", checkpoint=place)
@@ -171,7 +171,7 @@ def test_a_new_file_after_the_finish_stops_and_a_rewind_reads_it_too(tmp_path: P
     assert 7 in {row["page"] for row in read(tmp_path / "out")}
 
 
-def test_a_file_that_has_grown_after_the_finish_stops_and_another_checkpoint_reads_it(
+def test_a_file_that_grew_after_the_finish_stops_the_job_and_a_new_checkpoint_reads_it(
     tmp_path: Path,
 ) -> None:
     pipeline, place = counts(tmp_path, ms.Memory()), tmp_path / "job"
@@ -183,7 +183,7 @@ def test_a_file_that_has_grown_after_the_finish_stops_and_another_checkpoint_rea
         pipeline.run(until="finished", checkpoint=place)
     assert "a.json" in str(stopped.value)
     assert "checkpoint=" in str(stopped.value)
-    assert "--to start" not in str(stopped.value)  # a rewind needs the file as it was
+    assert "--to start" not in str(stopped.value)  # a rewind needs the unchanged file
 
     found = ms.Memory()
     counts(tmp_path, found).run(until="finished", checkpoint=tmp_path / "another")
@@ -193,7 +193,7 @@ def test_a_file_that_has_grown_after_the_finish_stops_and_another_checkpoint_rea
 @pytest.mark.parametrize(
     "rows", [ROWS[:-1], [*ROWS[:-1], {**ROWS[-1], "price": 9.5}], [*ROWS, *ROWS]]
 )
-def test_other_rows_in_memory_after_the_finish_stop(
+def test_changed_rows_in_memory_after_the_finish_stop_the_job(
     tmp_path: Path, rows: list[dict[str, Any]]
 ) -> None:
     def made(given: list[dict[str, Any]]) -> Pipeline:
@@ -207,7 +207,7 @@ def test_other_rows_in_memory_after_the_finish_stop(
     assert "checkpoint=" in str(stopped.value)
 
 
-def test_a_run_that_has_nothing_to_do_says_so(
+def test_a_run_with_nothing_to_do_logs_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     counts(tmp_path, ms.Memory()).run(until="finished", checkpoint=tmp_path / "job")
@@ -219,7 +219,7 @@ def test_a_run_that_has_nothing_to_do_says_so(
     assert "nothing was done" in record.message
 
 
-# -- pipelines over Memory alone ----------------------------------------------------
+# -- pipelines in memory -------------------------------------------------------------
 
 
 def in_memory(found: ms.Memory, rows: Any = ROWS, **options: Any) -> Pipeline:
@@ -228,7 +228,7 @@ def in_memory(found: ms.Memory, rows: Any = ROWS, **options: Any) -> Pipeline:
 
 
 @pytest.mark.parametrize("until", ["finished", "caught_up"])
-def test_a_pipeline_over_memory_alone_gives_the_same_answer_however_often_it_is_run(
+def test_a_pipeline_in_memory_gives_the_same_rows_in_every_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: Any
 ) -> None:
     monkeypatch.setenv("MILLSTREAM_HOME", str(tmp_path))
@@ -248,27 +248,27 @@ def test_a_pipeline_over_memory_alone_gives_the_same_answer_however_often_it_is_
     assert not (tmp_path / "jobs").exists()
 
 
-def test_a_throw_away_checkpoint_is_gone_after_the_run_and_after_an_error(
+def test_a_temporary_checkpoint_is_removed_after_the_run_and_after_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    places = []
+    folders = []
     job = in_memory(ms.Memory()).start(until="finished")
-    places.append(job.folder)
+    folders.append(job.folder)
     job.wait(60)
     failing = in_memory(ms.Memory(), [{**ROWS[0], "ts": "never"}], on_bad="stop")
     job = failing.start(until="finished")
-    places.append(job.folder)
+    folders.append(job.folder)
     with pytest.raises(MillstreamError, match="on_bad"):
         job.wait(60)
 
-    assert all(place.is_relative_to(tmp_path) for place in places)
-    assert len(set(places)) == 2
-    assert not any(place.exists() for place in places)
+    assert all(folder.is_relative_to(tmp_path) for folder in folders)
+    assert len(set(folders)) == 2
+    assert not any(folder.exists() for folder in folders)
 
 
-def test_a_checkpoint_that_is_named_is_kept_for_memory_too(tmp_path: Path) -> None:
+def test_a_given_checkpoint_is_kept_for_memory_too(tmp_path: Path) -> None:
     found = ms.Memory()
     in_memory(found).run(until="finished", checkpoint=tmp_path / "job")
     in_memory(found).run(until="finished", checkpoint=tmp_path / "job")
@@ -287,7 +287,7 @@ def test_memory_into_files_keeps_its_checkpoint(
     assert (tmp_path / "jobs" / "in-memory" / "batches").is_dir()
 
 
-def test_bad_and_late_rows_of_a_throw_away_run_are_kept_counted_and_reported(
+def test_bad_and_late_rows_of_a_temporary_run_are_kept_counted_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("MILLSTREAM_HOME", str(tmp_path))
@@ -306,11 +306,11 @@ def test_bad_and_late_rows_of_a_throw_away_run_are_kept_counted_and_reported(
     assert str(kept) in record.message
     assert len(read(kept)) == 2
 
-    in_memory(found).run(until="finished")  # a run without bad rows: those of the last one are gone
+    in_memory(found).run(until="finished")  # a run without bad rows removes those of the last one
     assert not kept.exists()
 
 
-def test_bad_rows_of_a_throw_away_run_go_to_a_sink_that_was_named(
+def test_bad_rows_of_a_temporary_run_go_to_a_given_sink(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MILLSTREAM_HOME", str(tmp_path))
@@ -322,7 +322,7 @@ def test_bad_rows_of_a_throw_away_run_go_to_a_sink_that_was_named(
     assert not (tmp_path / "jobs").exists()
 
 
-def test_a_cell_run_in_another_process_gives_its_rows_again(tmp_path: Path) -> None:
+def test_a_cell_gives_the_same_rows_in_another_process(tmp_path: Path) -> None:
     script = tmp_path / "cell.py"
     script.write_text(
         "import millstream as ms\n"

@@ -25,9 +25,9 @@ class Starting:
     """A Spark session that is ready or not, and records whether it was requested."""
 
     def __init__(self, *, there: bool) -> None:
-        self.there, self.wanted = there, False
+        self.ready, self.wanted = there, False
 
-    def want(self) -> None:
+    def start(self) -> None:
         self.wanted = True
 
 
@@ -58,7 +58,7 @@ def test_until_spark_is_ready_batches_stay_small_and_spark_is_started() -> None:
     assert (lane, limited, spark.wanted) == ("narrow", True, True)
     assert rows(chosen) == pytest.approx(NARROW_ROWS, abs=10)
     assert all(a == MANY["bids"][p][0] for p, (a, _) in chosen["bids"].items())
-    spark.there = True
+    spark.ready = True
     assert made.choose(MANY)[0] == "wide"
 
 
@@ -103,6 +103,6 @@ def test_a_wide_batch_is_redone_without_spark() -> None:
 
 def test_the_stored_lane_name_of_earlier_versions_is_the_narrow_lane() -> None:
     began = Intent("i", 1, 0, 1, 0, "narrow", False, {})
-    assert Intent.of({**began.body(), "lane": "short"}) == began
+    assert Intent.from_json({**began.to_json(), "lane": "short"}) == began
     assert lane_name("short") == lane_name("narrow") == "narrow"
     assert lane_name("wide") == "wide"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 from tests.engine.prefetch_log import PrefetchableReader, until
-from tests.faults.small_world import TOPIC, Crash, Environment, Small, tell_the_world
+from tests.faults.small_world import TOPIC, Crash, Environment, Small, install_fault_points
 
 import millstream as ms
 from millstream.engine.checkpoint.fault_points import POINTS
@@ -48,7 +48,7 @@ class Reading(Small):
         self.found: list[str] = []
         patch.setattr(prefetch, "LEAST", 1)
         patch.setattr(prefetch, "reached", lambda point, batch: self.found.append(point))
-        tell_the_world(self.environment, patch)
+        install_fault_points(self.environment, patch)
 
     def feed_at(self, engine: Engine, point: str) -> None:
         """Feed rows at a point of the current batch, and wait until they are prefetched."""

@@ -1,4 +1,4 @@
-"""Going back: the same answers once more, in new outputs or in the old ones, whatever is killed."""
+"""Rewind: the same results again, in new outputs or the same ones, whatever is killed."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.faults.small_world import Crash, Environment, LedgerWriter, Small, tell_the_world
+from tests.faults.small_world import Crash, Environment, LedgerWriter, Small, install_fault_points
 
 import millstream as ms
 from millstream.engine.checkpoint import checkpoint, housekeeping
 from millstream.engine.checkpoint.checkpoint import Checkpoint
 from millstream.engine.recovery import unfinished_rewind
 from millstream.engine.recovery.lost import skip_lost
-from millstream.engine.recovery.rewind import Rewinding
-from millstream.engine.recovery.unfinished_rewind import POINTS, Going
+from millstream.engine.recovery.rewind import Rewinder
+from millstream.engine.recovery.unfinished_rewind import POINTS, Rewind
 from millstream.errors import AlreadyRunning, Damaged, DataGone, InvalidInput, NotFound
 from millstream.metrics.facts import moment_of
 
@@ -30,26 +30,26 @@ if TYPE_CHECKING:
     from millstream.sinks.spec import Sink, Staged
 
 
-class Outside(Environment):
-    """Remembers the marks that rows came with, and which places are taken."""
+class RecordingEnvironment(Environment):
+    """Records the rewind marks of rows, and which outputs exist already."""
 
     def __init__(self) -> None:
         super().__init__()
         self.again: list[tuple[str, int | None, int]] = []
-        self.taken: list[str] = []
+        self.existing_names: list[str] = []
 
     def existing(self, sinks: Sequence[Sink]) -> list[str]:
-        return [sink.name for sink in sinks if sink.name in self.taken]
+        return [sink.name for sink in sinks if sink.name in self.existing_names]
 
     def writer(self, name: str, job: str) -> Any:
         writer = super().writer(name, job)
         write = writer.write
 
-        def heard(intent: str, batch: int, outputs: Sequence[Staged]) -> None:
+        def recorded(intent: str, batch: int, outputs: Sequence[Staged]) -> None:
             self.again += [(staged.output, staged.again, staged.rows) for staged in outputs]
             write(intent, batch, outputs)
 
-        vars(writer)["write"] = heard
+        vars(writer)["write"] = recorded
         return writer
 
 
@@ -57,10 +57,10 @@ class Outside(Environment):
 def job(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Small:
     """A job of three batches, an hour of its clock apart."""
     job = Small(tmp_path / "checkpoint", spark)
-    job.environment = Outside()
-    tell_the_world(job.environment, monkeypatch)
+    job.environment = RecordingEnvironment()
+    install_fault_points(job.environment, monkeypatch)
     monkeypatch.setattr(
-        unfinished_rewind, "reached", lambda point, number: job.environment.tell(point)
+        unfinished_rewind, "reached", lambda point, number: job.environment.reach(point)
     )
     for _ in range(3):
         job.feed()
@@ -69,13 +69,13 @@ def job(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) ->
     return job
 
 
-def rewind(job: Small, to: To, *, into: str | None = None, again: bool = False) -> Going:
-    opened = Rewinding(job.pipeline, Checkpoint(job.folder), job.environment)
+def rewind(job: Small, to: To, *, into: str | None = None, again: bool = False) -> Rewind:
+    opened = Rewinder(job.pipeline, Checkpoint(job.folder), job.environment)
     return opened.rewind(to, into=into, again=again)
 
 
 def panes(job: Small, output: str = "out") -> Counter[tuple[Any, ...]]:
-    """What lies in an output, with how often it is there."""
+    """The panes in an output, each with its count."""
     return Counter(
         (row["key"], row["window_start"], row["n"], row["total"])
         for _, name, row in job.environment.sinks.rows
@@ -83,7 +83,7 @@ def panes(job: Small, output: str = "out") -> Counter[tuple[Any, ...]]:
     )
 
 
-def test_new_outputs_from_the_start_hold_what_a_fresh_run_gives(job: Small) -> None:
+def test_new_outputs_from_the_start_equal_those_of_a_fresh_run(job: Small) -> None:
     rewind(job, "start", into="-2")
     job.feed()
     job.finish()
@@ -92,7 +92,7 @@ def test_new_outputs_from_the_start_hold_what_a_fresh_run_gives(job: Small) -> N
     assert not any(again for _, again, _ in vars(job.environment)["again"])
 
 
-def test_new_outputs_from_a_batch_hold_what_comes_after_it_and_the_job_keeps_them(
+def test_new_outputs_from_a_batch_hold_later_results_and_the_job_keeps_them(
     job: Small,
 ) -> None:
     before = panes(job)
@@ -112,7 +112,7 @@ def test_new_outputs_from_a_batch_hold_what_comes_after_it_and_the_job_keeps_the
     assert panes(job, "out-2") | before == panes(whole)
 
 
-def test_rows_that_come_again_are_marked_and_only_those(job: Small) -> None:
+def test_only_rows_that_are_sent_again_are_marked(job: Small) -> None:
     before = panes(job)
     job.feed()
     number = rewind(job, 1, again=True).batch
@@ -122,15 +122,15 @@ def test_rows_that_come_again_are_marked_and_only_those(job: Small) -> None:
     sent_again = after - (after & Counter(dict.fromkeys(after, 1)))
     assert set(before) >= set(sent_again)
     assert sent_again
-    told: Counter[int | None] = Counter()
+    counted: Counter[int | None] = Counter()
     for _, again, rows in vars(job.environment)["again"]:
-        told[again] += rows
-    assert told[number] == sum(sent_again.values())
-    assert set(told) == {None, number}
+        counted[again] += rows
+    assert counted[number] == sum(sent_again.values())
+    assert set(counted) == {None, number}
     assert set(after.values()) == {1, 2}
 
 
-def test_a_finished_job_goes_back_and_ends_the_same_again(job: Small) -> None:
+def test_a_finished_job_that_is_rewound_finishes_with_the_same_results(job: Small) -> None:
     job.finish()
     assert job.green()
     before = panes(job)
@@ -140,7 +140,7 @@ def test_a_finished_job_goes_back_and_ends_the_same_again(job: Small) -> None:
     assert panes(job) == before + before
 
 
-def test_a_time_means_the_newest_commit_that_was_there(job: Small) -> None:
+def test_a_time_selects_the_newest_commit_before_it(job: Small) -> None:
     at = moment_of(job.environment.now - 2 * 3_600_000_000)
     assert at is not None
     assert rewind(job, at, into="-2").to == 2
@@ -148,7 +148,7 @@ def test_a_time_means_the_newest_commit_that_was_there(job: Small) -> None:
         rewind(job, moment_of(0) or "start", into="-3")
 
 
-def test_numbers_are_never_used_twice_and_what_was_left_is_no_target(job: Small) -> None:
+def test_numbers_are_never_reused_and_rewound_commits_are_not_targets(job: Small) -> None:
     assert rewind(job, 1, again=True).batch == 4
     job.step()
     with pytest.raises(NotFound, match="see `millstream commits`"):
@@ -159,10 +159,8 @@ def test_numbers_are_never_used_twice_and_what_was_left_is_no_target(job: Small)
     assert set(panes(job).values()) <= {1, 2, 3, 4}
 
 
-@pytest.mark.parametrize("point", [p for p in POINTS if p != "a sink has gone back"])
-def test_a_rewind_into_new_outputs_killed_at_any_step_is_done_or_not(
-    job: Small, point: str
-) -> None:
+@pytest.mark.parametrize("point", [p for p in POINTS if p != "a sink was rewound"])
+def test_a_rewind_into_new_outputs_killed_at_any_step_is_atomic(job: Small, point: str) -> None:
     job.crash_at(point)
     with pytest.raises(Crash):
         rewind(job, "start", into="-2")
@@ -173,9 +171,7 @@ def test_a_rewind_into_new_outputs_killed_at_any_step_is_done_or_not(
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_rewind_of_the_same_outputs_killed_at_any_step_is_done_or_not(
-    job: Small, point: str
-) -> None:
+def test_a_rewind_of_the_same_outputs_killed_at_any_step_is_atomic(job: Small, point: str) -> None:
     before = panes(job)
     job.crash_at(point)
     with pytest.raises(Crash):
@@ -192,7 +188,7 @@ def test_a_rewind_of_the_same_outputs_killed_at_any_step_is_done_or_not(
     assert job.green()
 
 
-def test_a_batch_in_hand_is_abandoned_and_comes_again_once(job: Small) -> None:
+def test_a_pending_batch_is_abandoned_and_sent_again_once(job: Small) -> None:
     job.feed()
     job.crash_at("after a sink's commit")
     job.step()
@@ -209,7 +205,7 @@ def test_a_batch_in_hand_is_abandoned_and_comes_again_once(job: Small) -> None:
     assert max(after.values()) == 2
 
 
-def test_what_cannot_be_done_is_refused_and_nothing_has_changed(job: Small) -> None:
+def test_an_impossible_rewind_is_refused_and_changes_nothing(job: Small) -> None:
     before = sorted(path.name for path in (job.folder / "batches").iterdir())
     with pytest.raises(InvalidInput, match="one of --into SUFFIX and --again; got neither"):
         rewind(job, 1)
@@ -217,8 +213,8 @@ def test_what_cannot_be_done_is_refused_and_nothing_has_changed(job: Small) -> N
         rewind(job, 1, into="-2", again=True)
     with pytest.raises(InvalidInput, match="--into needs 1 to 50 letters"):
         rewind(job, 1, into="a.b")
-    vars(job.environment)["taken"].append("out-2")
-    with pytest.raises(InvalidInput, match="not there yet; got out-2"):
+    vars(job.environment)["existing_names"].append("out-2")
+    with pytest.raises(InvalidInput, match="do not exist yet; got out-2"):
         rewind(job, 1, into="-2")
     job.environment.log.first = 5
     with pytest.raises(DataGone, match="records are gone"):
@@ -232,7 +228,7 @@ def test_what_cannot_be_done_is_refused_and_nothing_has_changed(job: Small) -> N
     assert sorted(path.name for path in (job.folder / "batches").iterdir()) == before
 
 
-def test_an_output_that_does_not_let_the_job_in_is_found_before_anything_is_begun(
+def test_an_output_in_use_by_another_job_is_found_before_the_rewind_starts(
     job: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def taken(_writer: LedgerWriter, _expected: str | None) -> str | None:
@@ -248,14 +244,14 @@ def test_an_output_that_does_not_let_the_job_in_is_found_before_anything_is_begu
     assert job.green()
 
 
-def test_every_commit_that_history_keeps_can_be_gone_back_to(
+def test_the_job_can_be_rewound_to_every_commit_in_its_history(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkpoint, "FULL_EVERY", 4)
-    monkeypatch.setattr(housekeeping, "EVERY", 3)
+    monkeypatch.setattr(housekeeping, "SWEEP_EVERY", 3)
     job = Small(tmp_path / "checkpoint", spark)
     job.pipeline = ms.Pipeline("small", *job.pipeline.outputs, history="8 hours")
-    job.environment = Outside()
+    job.environment = RecordingEnvironment()
     with job.run() as engine:
         for _ in range(18):
             job.feed(2)
@@ -273,19 +269,19 @@ def test_every_commit_that_history_keeps_can_be_gone_back_to(
     assert job.green()
 
 
-def test_state_that_is_gone_is_named(job: Small) -> None:
+def test_a_missing_state_file_is_named(job: Small) -> None:
     [step] = Checkpoint(job.folder).head(1).steps.values()
     name = next(file for manifest in step.manifests.values() for file in manifest.files)
     [state] = (job.folder / "state").rglob(name)
     state.unlink()
-    with pytest.raises(Damaged, match=f"needs {re.escape(state.name)} as it was written"):
+    with pytest.raises(Damaged, match=f"needs {re.escape(state.name)} to be intact"):
         rewind(job, 1, again=True)
     rewind(job, "start", into="-2")
     job.finish()
     assert job.green("out-2")
 
 
-def test_a_damaged_commit_is_left_behind_by_going_back_before_it(job: Small) -> None:
+def test_a_rewind_to_before_a_damaged_commit_repairs_the_job(job: Small) -> None:
     newest = Checkpoint(job.folder).path(3, "commit")
     newest.write_text(re.sub("batch", "botch", newest.read_text()))
     before = panes(job)
@@ -299,20 +295,20 @@ def test_a_damaged_commit_is_left_behind_by_going_back_before_it(job: Small) -> 
 
 
 @pytest.mark.parametrize("kind", ["intent", "prepared"])
-def test_a_damaged_batch_in_hand_is_left_behind_too(job: Small, kind: str) -> None:
+def test_a_rewind_to_before_a_damaged_pending_batch_repairs_the_job(job: Small, kind: str) -> None:
     job.feed()
     job.crash_at(f"after {kind}")
     job.step()
     path = Checkpoint(job.folder).path(4, kind)
     path.write_text(path.read_text()[:-20])
-    with pytest.raises(Damaged, match="go back before it with `millstream rewind`"):
+    with pytest.raises(Damaged, match="rewind to a commit before it with `millstream rewind`"):
         job.finish()
     rewind(job, 3, again=True)
     job.finish()
     assert job.green()
 
 
-def test_an_old_copy_of_a_checkpoint_goes_on_into_new_outputs_only(job: Small) -> None:
+def test_an_old_copy_of_a_checkpoint_can_only_continue_into_new_outputs(job: Small) -> None:
     copy = job.folder.with_name("copy")
     shutil.copytree(job.folder, copy)
     job.feed()
@@ -330,7 +326,7 @@ def skipped(job: Small) -> list[str]:
     return skip_lost(job.pipeline, Checkpoint(job.folder), job.environment)
 
 
-def test_lost_rows_are_skipped_when_somebody_says_so_and_counted(job: Small) -> None:
+def test_lost_rows_are_skipped_on_request_and_counted(job: Small) -> None:
     assert skipped(job) == []
     job.feed()
     job.crash_at("in the middle of a run")
@@ -338,7 +334,7 @@ def test_lost_rows_are_skipped_when_somebody_says_so_and_counted(job: Small) -> 
     job.environment.log.first = 40
     with pytest.raises(DataGone, match="continue without them by `millstream run … --skip-lost`"):
         job.finish()
-    assert skipped(job) == [f"rows/{p}: 4 records, from offset 36 on, are skipped" for p in (0, 1)]
+    assert skipped(job) == [f"rows/{p}: 4 records from offset 36 on are skipped" for p in (0, 1)]
     assert skipped(job) == []
     job.finish()
 
@@ -346,7 +342,7 @@ def test_lost_rows_are_skipped_when_somebody_says_so_and_counted(job: Small) -> 
     assert counted == 2 * 48 - 2 * 4
 
 
-def test_a_topic_made_anew_is_read_from_its_beginning_when_somebody_says_so(job: Small) -> None:
+def test_a_recreated_topic_is_read_from_its_beginning_on_request(job: Small) -> None:
     job.environment.log.identity = "second"
     with pytest.raises(DataGone, match="continue with the new one from its beginning"):
         job.finish()
@@ -355,13 +351,13 @@ def test_a_topic_made_anew_is_read_from_its_beginning_when_somebody_says_so(job:
         assert {p: a for p, (a, _) in engine.waiting()["rows"].items()} == {0: 0, 1: 0}
 
 
-def test_a_batch_that_sinks_may_have_taken_is_ended_before_anything_is_skipped(job: Small) -> None:
+def test_a_batch_that_may_have_reached_sinks_is_committed_before_a_skip(job: Small) -> None:
     job.feed()
     job.crash_at("before a sink's commit")
     job.step()
     job.feed()
     job.environment.log.first = 50
-    with pytest.raises(InvalidInput, match="run it once without --skip-lost"):
+    with pytest.raises(InvalidInput, match="run the job once without --skip-lost"):
         skipped(job)
     with pytest.raises(DataGone):
         job.finish()

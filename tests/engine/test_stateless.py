@@ -204,7 +204,7 @@ REFUSED: dict[str, tuple[Callable[[DataFrame], Any], str]] = {
     "no origin": (lambda df: df.select("auction", "ts"), "keep the column _origin"),
     "another origin": (lambda df: df.withColumn("_origin", F.struct(F.lit(1))), "as it is"),
     "no event time": (lambda df: df.drop("ts"), "keep the column ts, which holds the event time"),
-    "another event time": (late_by_a_day, "leave the column ts as it is"),
+    "another event time": (late_by_a_day, "leave the column ts unchanged"),
     "a hidden name": (lambda df: df.withColumn("_x", F.lit(1)), "not reserved"),
     "a reserved name": (lambda df: df.withColumn("pane", F.lit(1)), "not reserved"),
     "no frame": (lambda df: 5, "return a DataFrame; got 5"),

@@ -1,4 +1,4 @@
-"""Record batches appended to a real broker as they are, whatever a client would make of them."""
+"""Appends record batches to a real broker unchanged, including ones no client would send."""
 
 from __future__ import annotations
 
@@ -30,6 +30,6 @@ def append(broker: ThrowAwayBroker, topic: str, batch: Whole, partition: int = 0
 
 
 def large(count: int, value: Callable[[int], bytes]) -> Whole:
-    """Records that are next to nothing on the wire."""
+    """Records that compress to almost nothing."""
     return Whole(0, tuple(Written(n, value(n)) for n in range(count)), "zstd",
                  first_stamp=1_767_225_600_000)  # fmt: skip

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.faults.driver import Config
-from tests.faults.feeding import Feed
-from tests.faults.small_world import Small, tell_the_world
+from tests.faults.feed import Feed
+from tests.faults.small_world import Small, install_fault_points
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def config(broker: ThrowAwayBroker, topic: str, tmp_path: Path) -> Config:
-    """A job nobody else has, not started yet."""
+    """A job with its own names, not started yet."""
     return Config(
         kafka=broker.address,
         topic=topic,
         name=f"job-{topic[-8:]}",
         checkpoint=str(tmp_path / "checkpoint"),
-        diary=str(tmp_path / "diary"),
+        events=str(tmp_path / "events"),
     )
 
 
 @pytest.fixture
 def feed(config: Config) -> Feed:
-    """Its input: the topic is there, with nothing in it."""
+    """Its input: an empty topic."""
     feed = Feed(config.kafka, config.topic, seed=20260101)
     feed.make_topic()
     return feed
@@ -39,9 +39,9 @@ def feed(config: Config) -> Feed:
 
 @pytest.fixture
 def small(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Small:
-    """A job with one batch behind it and rows for the next."""
+    """A job with one committed batch and rows for the next."""
     job = Small(tmp_path / "checkpoint", spark)
-    tell_the_world(job.environment, monkeypatch)
+    install_fault_points(job.environment, monkeypatch)
     job.feed()
     job.step()
     job.feed()

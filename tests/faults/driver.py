@@ -1,6 +1,6 @@
-"""The job under test, in a process of its own: `python -m tests.faults.driver <config.json>`.
+"""The job under test, in a separate process: `python -m tests.faults.driver <config.json>`.
 
-It runs a real pipeline against a real broker and writes down how it ended. Whoever
+It runs a real pipeline against a real broker and writes its events to a file. The test that
 started it may hold it at a step of the protocol, freeze it or kill it.
 """
 
@@ -34,25 +34,24 @@ DELAY = "5 seconds"
 
 @dataclass(frozen=True)
 class Config:
-    """One run: which job, over what, how, and where it writes how it went.
+    """One run: its job, its input, its options, and the file for its events.
 
     `budget` is the size of a batch in bytes, `narrow` that of the largest one for the narrow
-    lane, `clumsy` the ways in which tasks come to harm, `sabotage` the guards that are switched
-    off. With `tables`, a folder and the address
-    of a database, results go to every kind of sink.
+    lane, `task_faults` how tasks fail, `sabotage` the guards that are switched off. With `tables`,
+    a folder and the address of a database, results go to every kind of sink.
     """
 
     kafka: str
     topic: str
     name: str
     checkpoint: str
-    diary: str
+    events: str
     lane: Literal["narrow", "wide"] | None = None
     until: Literal["caught_up", "finished"] | None = None
     take_over: bool = False
     budget: int | None = None
     narrow: int | None = None
-    clumsy: str | None = None
+    task_faults: str | None = None
     sabotage: tuple[str, ...] = field(default=())
     tables: tuple[str, str] | None = None
 
@@ -71,8 +70,8 @@ def pipeline_of(config: Config) -> ms.Pipeline:
     """Count and sum by key and window to `<name>.windows`, each id once to `<name>.once`."""
     source = ms.Topic(config.topic, schema=SCHEMA)
     rows = ms.read(source, time="ts", watermark=DELAY, idle=None)
-    if config.clumsy is not None:
-        rows = rows.transform(clumsy(Path(config.diary).parent, config.clumsy))
+    if config.task_faults is not None:
+        rows = rows.transform(with_task_faults(Path(config.events).parent, config.task_faults))
     windows = rows.by("key").window(ms.tumbling(SIZE)).agg(n=ms.count(), total=ms.sum("amount"))
     once = rows.distinct(by="id")
     return ms.Pipeline(
@@ -84,11 +83,11 @@ def pipeline_of(config: Config) -> ms.Pipeline:
     )
 
 
-def clumsy(folder: Path, how: str) -> Callable[[DataFrame], DataFrame]:
-    """The same rows; but on its way through each word of `how`, one task comes to harm.
+def with_task_faults(folder: Path, how: str) -> Callable[[DataFrame], DataFrame]:
+    """The same rows, but one task fails for each word of `how`.
 
-    A file of that name in the folder tells that it has happened, and the file `again`
-    that some task was run a second time.
+    The file of that name in the folder exists once it has failed, and the file `again` once a
+    task was run a second time.
     """
 
     def through(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -101,13 +100,13 @@ def clumsy(folder: Path, how: str) -> Callable[[DataFrame], DataFrame]:
             yield batch
             for word in how.split():
                 if batch.num_rows and sabotage.first(folder / word):
-                    sabotage.stumble(word)
+                    sabotage.fail_task(word)
 
     return lambda frame: frame.mapInArrow(through, frame.schema)
 
 
 def small_batches(budget: int) -> None:
-    """Let batches have about so many bytes, whatever the speed."""
+    """Give batches about this many bytes, whatever the speed."""
     from millstream.engine import engine
     from millstream.engine.lanes import planner
 
@@ -116,7 +115,7 @@ def small_batches(budget: int) -> None:
 
 
 def narrow_batches(most: int) -> None:
-    """Let batches of more than so many bytes be for Spark, which a few of them start."""
+    """Run batches with more than this many bytes in Spark, which starts after a few of them."""
     from millstream.engine.lanes import planner
 
     planner.NARROW_BYTES, planner.SPARK_BYTES = most, 3 * most
@@ -129,15 +128,15 @@ def read_ahead_all() -> None:
     prefetch.LEAST = 1
 
 
-class Diary:
-    """What a run said about itself, a line of JSON each; it is read after the run is dead."""
+class EventLog:
+    """The events of a run, a line of JSON each, which can be read after a kill."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def write(self, **words: Any) -> None:
+    def write(self, **event: Any) -> None:
         with self._path.open("a") as file:
-            file.write(json.dumps(words) + "\n")
+            file.write(json.dumps(event) + "\n")
 
     def batch(self, facts: Facts, lag: dict[str, int]) -> None:
         self.write(batch=facts.batch, lane=facts.lane, rows=facts.rows, lag=sum(lag.values()))
@@ -145,8 +144,8 @@ class Diary:
 
 def main(path: str) -> int:
     config = Config.read(Path(path))
-    diary = Diary(Path(config.diary))
-    diary.write(pid=os.getpid(), started=True)
+    events = EventLog(Path(config.events))
+    events.write(pid=os.getpid(), started=True)
     for guard in config.sabotage:
         sabotage.GUARDS[guard]()
     if config.budget is not None:
@@ -161,12 +160,12 @@ def main(path: str) -> int:
             checkpoint=config.checkpoint,
             lane=config.lane,
             take_over=config.take_over,
-            on_batch=diary.batch,
+            on_batch=events.batch,
         )
     except BaseException as error:
-        diary.write(error=type(error).__name__, sentence=str(error))
+        events.write(error=type(error).__name__, message=str(error))
         raise
-    diary.write(ended=True)
+    events.write(ended=True)
     return 0
 
 

@@ -1,7 +1,7 @@
 """A job over record batches that are kilobytes on the wire and gigabytes in memory.
 
-`python -m tests.faults.large_job ADDRESS TOPIC FOLDER LANE` prints the most
-memory this process had.
+`python -m tests.faults.large_job ADDRESS TOPIC FOLDER LANE` prints the peak
+memory of this process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import millstream as ms
 
 
 def main(address: str, topic: str, folder: Path, lane: Any) -> None:
-    """Run it to its end."""
+    """Run the job until it has caught up."""
     rows = ms.read(ms.Topic(topic, schema="n long, text string"))
     some = rows.select("n", "length(text) as size").to(ms.Topic(f"{topic}.out"))
     job = ms.Pipeline(topic, some, batch="1 minute")

@@ -1,4 +1,4 @@
-"""What the ledger tells a client of the tests' own."""
+"""Reads the ledger with a separate client."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Mark(NamedTuple):
 
 
 def mark(kafka: str, pipeline: str) -> Mark | None:
-    """The mark of a pipeline, if it has one.
+    """The ledger entry of a pipeline, if it has one.
 
-    librdkafka hands out the text with what lies behind it in memory, which need not be text:
-    only the words before the last are looked at.
+    librdkafka returns the text together with the memory after it, which may not be text, so only
+    the words before the last are read.
     """
     reader = Consumer({"bootstrap.servers": kafka, "group.id": f"millstream.ledger.{pipeline}"})
     try:

@@ -1,4 +1,4 @@
-"""A job in another process, from the hands of whoever wants to hurt it."""
+"""A job in another process, for tests that stop, freeze or kill it."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {root!r})
 from tests.faults.driver import Config, pipeline_of
-pipeline = pipeline_of(Config.read(Path({told!r})))
+pipeline = pipeline_of(Config.read(Path({config!r})))
 """
 _JAVA = "-XX:TieredStopAtLevel=1 -Xshare:auto"
 
 
 def until(true: Callable[[], Any], what: str, patience: float = PATIENCE) -> Any:
-    """Wait until something holds; gives what was found."""
+    """Wait until `true()` is truthy; returns its value."""
     deadline = time.monotonic() + patience
     while not (found := true()):
         if time.monotonic() > deadline:
@@ -44,7 +44,7 @@ def until(true: Callable[[], Any], what: str, patience: float = PATIENCE) -> Any
 
 
 def kill_when_held(process: subprocess.Popen[bytes], folder: Path, point: str) -> None:
-    """SIGKILL to a process as soon as it is held at a point of the protocol."""
+    """Send SIGKILL to a process as soon as it is held at a point of the protocol."""
     held = folder / "held"
     until(lambda: held.exists() or process.poll() is not None, f"held {point}", 120)
     assert held.exists(), process.stderr and process.stderr.read()
@@ -54,7 +54,7 @@ def kill_when_held(process: subprocess.Popen[bytes], folder: Path, point: str) -
 
 
 class Run:
-    """One run of the driver: Python, its JVM and its workers, in a session of their own."""
+    """One run of the driver: Python, its JVM and its workers, in a separate session."""
 
     def __init__(
         self, config: Config, folder: Path, *, name: str = "run", hold: str | None = None,
@@ -64,15 +64,15 @@ class Run:
         self._hold = folder / f"{name}.hold"
         self._hold.mkdir(exist_ok=True)
         self._output = folder / f"{name}.out"
-        self.config = replace(config, diary=str(folder / f"{name}.diary"))
-        told = folder / f"{name}.json"
-        self.config.write(told)
+        self.config = replace(config, events=str(folder / f"{name}.events"))
+        file_of_config = folder / f"{name}.json"
+        self.config.write(file_of_config)
         if hold is not None:
             self.arm(hold)
         with self._output.open("wb") as output:
             self.process = subprocess.Popen(
-                self._command(folder, told) if by_command
-                else [sys.executable, "-m", "tests.faults.driver", str(told)],
+                self._command(folder, file_of_config) if by_command
+                else [sys.executable, "-m", "tests.faults.driver", str(file_of_config)],
                 cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
                 start_new_session=True,
                 env={**os.environ, "MILLSTREAM_HOLD": str(self._hold), "JAVA_TOOL_OPTIONS": _JAVA,
@@ -80,32 +80,32 @@ class Run:
                      **(environment or {})},
             )  # fmt: skip
 
-    def _command(self, folder: Path, told: Path) -> list[str]:
+    def _command(self, folder: Path, file_of_config: Path) -> list[str]:
         """`millstream run` on a file that defines the same pipeline."""
         file = folder / "pipeline_file.py"
-        file.write_text(_FILE.format(root=str(ROOT), told=str(told)))
+        file.write_text(_FILE.format(root=str(ROOT), config=str(file_of_config)))
         command = [sys.executable, "-m", "millstream.cli.main", "run", str(file), "--kafka",
                    self.config.kafka, "--checkpoint", self.config.checkpoint]  # fmt: skip
         lane = self.config.lane
         return command if lane is None else [*command, "--lane", lane]
 
-    # -- what it says ----------------------------------------------------------
+    # -- events ---------------------------------------------------------------
 
-    def diary(self) -> list[dict[str, Any]]:
-        """What it has written down so far; a line cut short by a kill is left out."""
-        path = Path(self.config.diary)
+    def events(self) -> list[dict[str, Any]]:
+        """The events it has written so far, without a line truncated by a kill."""
+        path = Path(self.config.events)
         lines = path.read_text().split("\n")[:-1] if path.exists() else []
         return [json.loads(line) for line in lines]
 
     def batches(self) -> list[dict[str, Any]]:
-        """The batches it told of."""
-        return [line for line in self.diary() if "batch" in line]
+        """The batches it reported."""
+        return [line for line in self.events() if "batch" in line]
 
     def error(self) -> tuple[str, str] | None:
-        """The kind of its error and the sentence, if it ended with one."""
-        for line in self.diary():
+        """The kind and message of its error, if it ended with one."""
+        for line in self.events():
             if "error" in line:
-                return line["error"], line["sentence"]
+                return line["error"], line["message"]
         return None
 
     def error_kind(self) -> str | None:
@@ -114,50 +114,50 @@ class Run:
         return None if error is None else error[0]
 
     def output(self) -> str:
-        """All it printed."""
+        """Its output."""
         return self._output.read_text(errors="replace")
 
     # -- steps of the protocol -------------------------------------------------
 
     def arm(self, point: str) -> None:
-        """Hold it when it next reaches this point, in whichever batch."""
+        """Hold it when it next reaches this point, in any batch."""
         (self._hold / f"{point}@*").touch()
 
     def held(self) -> str | None:
-        """The point it is held at now."""
+        """The point at which it is held now."""
         path = self._hold / "held"
         return path.read_text().partition("@")[0] or None if path.exists() else None
 
     def wait_held(self, point: str) -> None:
-        """Until it is held at this point; a run that ends before never will be."""
+        """Wait until it is held at this point; fail if it ends before."""
 
-        def there() -> bool:
+        def reached() -> bool:
             self._refuse_ended(f"held {point!r}")
             return self.held() == point
 
-        until(there, f"held {point!r}")
+        until(reached, f"held {point!r}")
 
     def release(self) -> None:
-        """Let it go on."""
+        """Let it continue."""
         (self._hold / "held").unlink()
 
     def wait_started(self) -> None:
-        """Until its Python is up and has told so."""
+        """Wait until its Python process has started."""
 
-        def there() -> bool:
+        def reached() -> bool:
             self._refuse_ended("started")
-            return bool(self.diary())
+            return bool(self.events())
 
-        until(there, "started")
+        until(reached, "started")
 
     def wait_batches(self, count: int) -> None:
-        """Until it has committed so many batches."""
+        """Wait until it has committed `count` batches."""
 
-        def there() -> bool:
+        def reached() -> bool:
             self._refuse_ended(f"{count} batches")
             return len(self.batches()) >= count
 
-        until(there, f"{count} batches")
+        until(reached, f"{count} batches")
 
     def _refuse_ended(self, instead: str) -> None:
         if self.process.poll() is not None:
@@ -165,31 +165,31 @@ class Run:
                 f"it ended with {self.process.returncode} instead of: {instead}\n{self.output()}"
             )
 
-    # -- the ways it ends ------------------------------------------------------
+    # -- ending it ---------------------------------------------------------
 
     def tree(self) -> list[psutil.Process]:
-        """All living processes of its session: Spark's daemon leaves the group, not the session."""
+        """All live processes of its session: Spark's daemon leaves the process group only."""
         return [p for p in psutil.process_iter() if _session(p.pid) == self.process.pid]
 
     def freeze(self) -> None:
-        """SIGSTOP to all of it."""
+        """Send SIGSTOP to all its processes."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """SIGCONT to all of it."""
+        """Send SIGCONT to all its processes."""
         self._signal(signal.SIGCONT)
 
     def interrupt(self) -> None:
-        """SIGINT, as Ctrl-C sends it to the job alone."""
+        """Send SIGINT to the job, as Ctrl-C does."""
         self.process.send_signal(signal.SIGINT)
 
     def interrupt_again(self) -> None:
-        """A second SIGINT, when the first has been heard."""
+        """Send a second SIGINT after the first was handled."""
         time.sleep(1.0)
         self.interrupt()
 
     def kill(self) -> None:
-        """SIGKILL to all of it: first stopped, so that nobody starts anyone meanwhile."""
+        """Send SIGKILL to all its processes, stopped first so that none starts another."""
         while self.tree():
             self._signal(signal.SIGSTOP)
             self._signal(signal.SIGKILL)
@@ -203,14 +203,14 @@ class Run:
                 process.send_signal(number)
 
     def wait(self, patience: float = PATIENCE) -> int:
-        """Until it ends by itself; its exit code."""
+        """Wait until it ends; returns its exit code."""
         try:
             return self.process.wait(patience)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"still running after {patience:.0f} s\n{self.output()}") from None
 
     def succeed(self, patience: float = PATIENCE) -> None:
-        """Until it ends by itself, as it should."""
+        """Wait until it ends with exit code 0."""
         assert self.wait(patience) == 0, self.output()
 
     def __enter__(self) -> Self:
@@ -226,7 +226,7 @@ class Run:
 
 
 def search_path() -> str:
-    """Executors run elsewhere and find these tests by it."""
+    """The Python path by which executors in other folders find these tests."""
     return os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 

@@ -1,8 +1,8 @@
-"""Ways to hurt a run from inside its process: guards switched off, tasks that stumble.
+"""Faults inside the process of a run: guards switched off, tasks that fail.
 
-Nothing here is in the product. A test names a guard in the driver's configuration, and
-the verifier must then find something wrong: otherwise the guard is not needed, or the
-test does not see what it guards.
+None of this is in the product. A test names a guard in the driver's configuration, and the
+verifier must then find an error: otherwise the guard is not needed, or the test does not cover
+it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def first(marker: Path) -> bool:
-    """Whether this is the first to come here, over all processes and attempts.
+    """Whether this is the first call with this file, over all processes and attempts.
 
     The file then holds its process id.
     """
@@ -30,26 +30,26 @@ def first(marker: Path) -> bool:
     return True
 
 
-def stumble(how: str) -> None:
-    """Come to harm in the middle of a task: it raises, its process dies, or it is slow."""
+def fail_task(how: str) -> None:
+    """Fail in the middle of a task: raise, kill its process, or be slow."""
     if how == "raises":
-        raise ValueError("a task that stumbles once")
+        raise ValueError("a task that fails once")
     if how == "dies":
         os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(8.0)
 
 
 def no_ledger() -> None:
-    """Believe that nothing has been written since the last commit."""
+    """Recover without reading the ledger."""
     from millstream.sinks.kafka.writer import TopicWriter
 
     recover = TopicWriter.recover
 
-    def forgetful(self: TopicWriter, expected: str | None) -> str | None:
+    def without_ledger(self: TopicWriter, expected: str | None) -> str | None:
         recover(self, expected)
         return expected
 
-    TopicWriter.recover = forgetful  # type: ignore[method-assign]
+    TopicWriter.recover = without_ledger  # type: ignore[method-assign]
 
 
 GUARDS: dict[str, Callable[[], None]] = {"ledger": no_ledger}

@@ -1,4 +1,4 @@
-"""The results of the job under test in every kind of sink, beside its topics."""
+"""Outputs of the job under test to every kind of sink, besides its topics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def outputs_of(folder: str, database: str, windows: ms.Stream, once: ms.Stream) -> list[Output]:
-    """Tables that take rows by key and tables that only grow: a row sent twice is seen there."""
+    """Tables with a key, and append-only tables, which show rows that were sent twice."""
     place = Path(folder)
     return [
         windows.to(ms.Postgres("windows", key=["key", "window_start"], url=database),

@@ -1,9 +1,9 @@
-"""The judge of tables and files: reads them with other people's programs, compares with DuckDB.
+"""Verifies tables and files: reads them with other libraries, compares with DuckDB.
 
     python -m tests.faults.sinks_verifier '{"kafka": …, "topic": …, "database": …, "folder": …}'
 
-It imports nothing of what it judges. What it prints is JSON, per sink: rows lost, doubled,
-never asked for (phantom) or wrong.
+It does not import Millstream. It prints JSON, per sink: rows lost, doubled, unexpected (phantom) or
+wrong.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _once(rows: list[Any]) -> Rows:
 def verify(
     kafka: str, topic: str, database: str, folder: str, *, finished: bool = True
 ) -> dict[str, Any]:
-    """The whole verdict on the tables and files of one job."""
+    """The verdict on the tables and files of one job."""
     log, place = Log(kafka), Path(folder)
     records = log.records(topic, log.topics()[topic])
     windows, once, watermark = expected([(r.partition(), r.offset(), r.value()) for r in records])

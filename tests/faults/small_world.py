@@ -1,8 +1,7 @@
-"""A world without a broker: topics in memory, a sink with a ledger, crashes on command.
+"""An environment without a broker: topics in memory, a sink with a ledger, planned crashes.
 
-The engine, its checkpoint and its files are the real ones, and so is Spark. A crash is an
-exception that nothing catches, thrown at a step of the protocol; what the process held in
-its hands is dropped, what is on disk and in the sink stays.
+The engine, its checkpoint, its files and Spark are real. A crash is an exception that nothing
+catches, raised at a step of the protocol: memory is lost, files and sinks stay.
 """
 
 from __future__ import annotations
@@ -40,12 +39,12 @@ TOPIC = "rows"
 
 
 class Crash(BaseException):
-    """The process is gone."""
+    """The process has crashed."""
 
 
 @dataclass
 class Log(MemoryLog):
-    """Topics in memory, which can be made anew and lose what is old."""
+    """Topics in memory, which can be recreated and lose old records."""
 
     identity: str = "first"
     first: int = 0
@@ -59,23 +58,25 @@ class LogReader(MemoryReader):
         self._whole = log
 
     def extent(self) -> Extent:
-        there = super().extent()
-        return Extent(dict.fromkeys(there.end, self._whole.first), there.end, self._whole.identity)
+        extent = super().extent()
+        return Extent(
+            dict.fromkeys(extent.end, self._whole.first), extent.end, self._whole.identity
+        )
 
 
 @dataclass
 class Sinks:
-    """What lies outside and outlives every run: rows by batch, and one mark per system."""
+    """The sinks, which outlive every run: rows, and one ledger mark per system."""
 
     rows: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
     marks: dict[str, str] = field(default_factory=dict)
 
 
 class LedgerWriter:
-    """Rows and mark in one step, as a transaction would have them."""
+    """Writes rows and mark in one step, like a transaction."""
 
-    def __init__(self, sinks: Sinks, name: str, tell: Callable[[str], None]) -> None:
-        self._sinks, self._name, self._tell = sinks, name, tell
+    def __init__(self, sinks: Sinks, name: str, on_point: Callable[[str], None]) -> None:
+        self._sinks, self._name, self._on_point = sinks, name, on_point
 
     def recover(self, expected: str | None) -> str | None:
         return self._sinks.marks.get(self._name)
@@ -87,25 +88,25 @@ class LedgerWriter:
             for table in staged.tables()
             for row in visible(table.to_pylist())
         ]
-        self._tell("before a sink's commit")
+        self._on_point("before a sink's commit")
         self._sinks.rows.extend(rows)
         self._sinks.marks[self._name] = intent
-        self._tell("after a sink's commit")
+        self._on_point("after a sink's commit")
 
     def close(self) -> None:
         """Nothing is held."""
 
 
 class Environment:
-    """What the engine sees of it: one topic, sinks named after the first word of their name."""
+    """The environment of the engine: one topic, and writers named by the prefix of their sinks."""
 
     def __init__(self) -> None:
         self.log, self.sinks = Log(), Sinks()
         self.now = 1_767_225_600_000_000
         self.at: dict[str, Callable[[], None]] = {}
 
-    def tell(self, point: str) -> None:
-        """A point is reached: what was planned for it happens, once."""
+    def reach(self, point: str) -> None:
+        """Run the action planned for a point, once."""
         self.at.pop(point, lambda: None)()
 
     def reader(self, name: str, read: Read) -> LogReader:
@@ -115,7 +116,7 @@ class Environment:
         return sink.name.partition(".")[0]
 
     def writer(self, name: str, job: str) -> LedgerWriter:
-        return LedgerWriter(self.sinks, name, self.tell)
+        return LedgerWriter(self.sinks, name, self.reach)
 
     def clock(self) -> int:
         return self.now
@@ -132,7 +133,7 @@ def windows(name: str = "small", *sinks: str) -> ms.Pipeline:
 
 
 class Small:
-    """One job in the small world, with as many runs as it takes."""
+    """One job in this environment, over any number of runs."""
 
     def __init__(self, folder: Path, spark: SparkSession, pipeline: ms.Pipeline | None = None,
                  lane: Literal["narrow", "wide"] = "narrow") -> None:  # fmt: skip
@@ -143,7 +144,7 @@ class Small:
         self.environment = Environment()
 
     def feed(self, rows: int = 12, *, more: int = 0) -> None:
-        """So many rows more in each of two partitions, a second apart, amounts from `more` on."""
+        """Add rows to each of two partitions, a second apart, with amounts from `more` on."""
         fed = len(self.environment.log.records.get(TOPIC, {}).get(0, ()))
         for place in range(fed, fed + rows):
             for partition in (0, 1):
@@ -156,7 +157,7 @@ class Small:
 
     @contextmanager
     def run(self, *, take_over: bool = False) -> Iterator[Engine]:
-        """A run from start to end; however it ends, its lock is free then."""
+        """A run from start to end, which always releases its lock."""
         engine = Engine(
             self.pipeline,
             Checkpoint(self.folder),
@@ -170,24 +171,24 @@ class Small:
             yield engine
             engine.close()
         finally:
-            if hasattr(engine, "_ahead"):
-                engine._prefetcher.close()  # threads end with the process they belong to
+            if hasattr(engine, "_prefetcher"):
+                engine._prefetcher.close()  # a killed process would take its threads with it
             engine.checkpoint.close()
 
     def step(self) -> None:
-        """A run of one batch, or up to a crash."""
+        """Run one batch, or up to a crash."""
         with suppress(Crash), self.run() as engine:
             engine.step()
 
     def finish(self) -> None:
-        """A run that reads everything and closes everything, or ends in a crash."""
+        """Run to the finish, or up to a crash."""
         with suppress(Crash), self.run() as engine:
             while engine.step() is not None:
                 pass
             engine.step(finish=True)
 
     def crash_at(self, point: str) -> None:
-        """The next run that comes by this point ends there."""
+        """Crash the next run that reaches this point."""
 
         def crash() -> None:
             raise Crash
@@ -195,7 +196,7 @@ class Small:
         self.environment.at[point] = crash
 
     def verdict(self, sink: str = "out") -> Mapping[str, Any]:
-        """What lies in the sink, compared with what DuckDB makes of the input."""
+        """The rows in the sink compared with the results of DuckDB."""
         parts = self.environment.log.records[TOPIC]
         records = [(p, r["offset"], r["value"]) for p, part in parts.items() for r in part]
         wanted, _, _ = verifier.expected(records)
@@ -203,7 +204,7 @@ class Small:
         return verifier.compared(wanted, got, set())
 
     def green(self, sink: str = "out") -> bool:
-        """Whether nothing is lost, doubled, never asked for or wrong."""
+        """Whether no row is lost, doubled, unexpected or wrong."""
         verdict = self.verdict(sink)
         return not any(verdict[kind] for kind in ("lost", "doubled", "phantom", "wrong"))
 
@@ -213,11 +214,11 @@ def _pane(row: Mapping[str, Any]) -> tuple[Any, Any]:
     return verifier.window_of({**row, **shown})
 
 
-def tell_the_world(environment: Environment, patch: pytest.MonkeyPatch) -> None:
-    """Let the engine's own points be heard by the world."""
+def install_fault_points(environment: Environment, patch: pytest.MonkeyPatch) -> None:
+    """Connect the engine's fault points to the environment."""
 
-    def heard(point: str, number: int) -> None:
-        environment.tell(point)
+    def reached(point: str, number: int) -> None:
+        environment.reach(point)
 
-    patch.setattr(checkpoint, "reached", heard)
-    patch.setattr(batch, "reached", heard)
+    patch.setattr(checkpoint, "reached", reached)
+    patch.setattr(batch, "reached", reached)

@@ -1,4 +1,4 @@
-"""A Spark cluster of one's own: a master, and a worker for each of several hosts."""
+"""A local Spark cluster: a master, and a worker for each of several hosts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HOME = Path(pyspark.__file__).parent
 
 @contextmanager
 def cluster(folder: Path, *hosts: str) -> Iterator[str]:
-    """Its address, with one core for each host; it is gone afterwards."""
+    """Start a cluster with one core per host; yields its address and stops it afterwards."""
     folder.mkdir()
     with ExitStack() as stack:
         log = folder / "master.log"
@@ -48,7 +48,7 @@ def _says(log: Path, words: str) -> bool:
 
 @contextmanager
 def _serving(what: str, log: Path, *words: str) -> Iterator[None]:
-    """A process of Spark's own, for as long as it is needed."""
+    """A Spark daemon process that runs within the block."""
     java = spark_java_home(find_java()) / "bin" / "java"
     command = [str(java), "-Xmx256m", "-cp", f"{_HOME}/jars/*", f"org.apache.spark.deploy.{what}"]
     environment = {"SPARK_HOME": str(_HOME), "SPARK_SCALA_VERSION": "2.13",

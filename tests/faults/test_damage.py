@@ -1,4 +1,4 @@
-"""A file of the checkpoint that was cut, changed, emptied or lost stops the job and is named."""
+"""A truncated, changed, emptied or lost file of the checkpoint stops the job and is named."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.faults.small_world import Environment, Small, tell_the_world, windows
+from tests.faults.small_world import Environment, Small, install_fault_points, windows
 
 from millstream.engine.checkpoint import durable
 from millstream.errors import Damaged, MillstreamError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def cut_short(path: Path) -> None:
+def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-9])
 
 
@@ -39,19 +39,19 @@ def lose(path: Path) -> None:
     path.unlink()
 
 
-WOUNDS = (cut_short, change_a_bit, empty, lose)
+WOUNDS = (truncate, change_a_bit, empty, lose)
 
 
 @dataclass
 class Scene:
-    """A checkpoint whose run ended in the middle of its third batch, and its world."""
+    """A checkpoint whose run ended in the middle of its third batch, and its environment."""
 
     folder: Path
     environment: Environment
     spark: SparkSession
 
-    def again(self, folder: Path) -> Small:
-        """The same once more, to be hurt."""
+    def copy(self, folder: Path) -> Small:
+        """A copy, to be damaged."""
         shutil.copytree(self.folder, folder)
         small = Small(folder, self.spark)
         small.environment = copy.deepcopy(self.environment)
@@ -62,7 +62,7 @@ def scene(folder: Path, spark: SparkSession, point: str) -> Scene:
     """Two commits, then a crash at this point of the third batch."""
     with pytest.MonkeyPatch.context() as patch:
         small = Small(folder, spark)
-        tell_the_world(small.environment, patch)
+        install_fault_points(small.environment, patch)
         for _ in range(2):
             small.feed()
             small.step()
@@ -91,8 +91,8 @@ KINDS = {
     "earlier commit": ("after intent", "batches/0000000001.commit"),
     "staged": ("after prepared", "staged/000000000003-*.arrow"),
 }
-# A record that was never written and one that was lost look the same. Where the protocol
-# can do without it, the job goes on, and the answer is right.
+# A record that was never written and a lost one look the same. If the protocol does not need it,
+# the job continues with the right results.
 HARMLESS = {("prepared", lose), ("newest commit", lose)}
 
 
@@ -102,7 +102,7 @@ def test_a_damaged_file_stops_the_job_and_is_named(
     kind: str, wound: Callable[[Path], None], scenes: dict[str, Scene], tmp_path: Path
 ) -> None:
     point, pattern = KINDS[kind]
-    small = scenes[point].again(tmp_path / "checkpoint")
+    small = scenes[point].copy(tmp_path / "checkpoint")
     (*_, path) = sorted(small.folder.glob(pattern))
     wound(path)
 
@@ -116,19 +116,17 @@ def test_a_damaged_file_stops_the_job_and_is_named(
     assert not small.verdict()["doubled"]
 
 
-def test_the_scenes_are_whole_before_they_are_hurt(
-    scenes: dict[str, Scene], tmp_path: Path
-) -> None:
+def test_the_undamaged_scenes_finish_correctly(scenes: dict[str, Scene], tmp_path: Path) -> None:
     for place, whole in enumerate(scenes.values()):
-        small = whole.again(tmp_path / f"{place}")
+        small = whole.copy(tmp_path / f"{place}")
         small.finish()
         assert small.green(), small.verdict()
 
 
-def test_an_intent_lost_before_its_batch_had_run_is_planned_again(
+def test_an_intent_lost_before_its_batch_ran_is_planned_again(
     scenes: dict[str, Scene], tmp_path: Path
 ) -> None:
-    small = scenes["after intent"].again(tmp_path / "checkpoint")
+    small = scenes["after intent"].copy(tmp_path / "checkpoint")
     lose(small.folder / "batches" / "0000000003.intent")
 
     small.finish()
@@ -137,10 +135,10 @@ def test_an_intent_lost_before_its_batch_had_run_is_planned_again(
 
 
 @pytest.mark.parametrize("point", ["after intent", "after prepared", "after commit"])
-def test_drafts_of_records_that_runs_were_killed_over_harm_nobody_and_go(
+def test_drafts_of_killed_writers_are_ignored_and_removed(
     point: str, scenes: dict[str, Scene], tmp_path: Path
 ) -> None:
-    small = scenes[point].again(tmp_path / "checkpoint")
+    small = scenes[point].copy(tmp_path / "checkpoint")
     records = [
         path for path in small.folder.rglob("*") if path.is_file() and path.suffix != ".arrow"
     ]
@@ -156,10 +154,10 @@ def test_drafts_of_records_that_runs_were_killed_over_harm_nobody_and_go(
     assert not [
         path for path in drafts if path.exists() and path.parent.name in ("runs", "batches")
     ]
-    assert list(small.folder.glob("batches/.0000000009*")), "a draft that may be somebody's stays"
+    assert list(small.folder.glob("batches/.0000000009*")), "recent drafts stay"
 
 
-def test_a_writer_whose_draft_was_swept_is_told_that_the_name_is_taken(
+def test_a_writer_whose_draft_was_removed_returns_false(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def sweep(point: str, batch: int) -> None:
@@ -176,7 +174,7 @@ def test_a_writer_whose_draft_was_swept_is_told_that_the_name_is_taken(
 def test_damaged_state_is_named_from_inside_a_spark_task(
     scenes: dict[str, Scene], tmp_path: Path
 ) -> None:
-    small = scenes["after commit"].again(tmp_path / "checkpoint")
+    small = scenes["after commit"].copy(tmp_path / "checkpoint")
     small.lane = "wide"
     (*_, path) = sorted(small.folder.glob("state/*/*/*.arrow"))
     change_a_bit(path)
@@ -189,7 +187,7 @@ def test_damaged_state_is_named_from_inside_a_spark_task(
 def test_an_older_copy_of_the_checkpoint_does_not_write_rows_again(
     scenes: dict[str, Scene], tmp_path: Path
 ) -> None:
-    small = scenes["after commit"].again(tmp_path / "checkpoint")
+    small = scenes["after commit"].copy(tmp_path / "checkpoint")
     for path in small.folder.glob("batches/0000000003.*"):
         path.unlink()
 
@@ -198,26 +196,26 @@ def test_an_older_copy_of_the_checkpoint_does_not_write_rows_again(
     assert not small.verdict()["doubled"]
 
 
-def test_every_bit_of_a_record_is_guarded(tmp_path: Path) -> None:
+def test_a_change_of_any_bit_of_a_record_is_detected(tmp_path: Path) -> None:
     path = tmp_path / "record"
     durable.write_new(path, "commit", {"batch": 7, "next": {"0": 12, "1": 30}})
     whole = path.read_bytes()
     for place in range(len(whole) * 8):
-        hurt = bytearray(whole)
-        hurt[place // 8] ^= 1 << place % 8
-        path.write_bytes(hurt)
+        changed = bytearray(whole)
+        changed[place // 8] ^= 1 << place % 8
+        path.write_bytes(changed)
         with pytest.raises(Damaged):
             durable.read(path, "commit")
 
 
-def test_a_record_of_another_kind_is_not_taken(tmp_path: Path) -> None:
+def test_a_record_of_another_kind_is_refused(tmp_path: Path) -> None:
     durable.write_new(tmp_path / "record", "intent", {"batch": 7})
 
     with pytest.raises(Damaged):
         durable.read(tmp_path / "record", "commit")
 
 
-def test_a_second_writer_of_a_name_is_told_so_and_changes_nothing(tmp_path: Path) -> None:
+def test_a_second_writer_of_a_name_gets_false_and_changes_nothing(tmp_path: Path) -> None:
     assert durable.write_new(tmp_path / "record", "intent", {"by": "first"})
 
     assert not durable.write_new(tmp_path / "record", "intent", {"by": "second"})
@@ -228,7 +226,7 @@ def test_a_second_writer_of_a_name_is_told_so_and_changes_nothing(tmp_path: Path
 def test_a_checkpoint_of_another_pipeline_is_refused(
     scenes: dict[str, Scene], tmp_path: Path
 ) -> None:
-    small = scenes["after commit"].again(tmp_path / "checkpoint")
+    small = scenes["after commit"].copy(tmp_path / "checkpoint")
     small.pipeline = windows("another")
 
     with pytest.raises(MillstreamError, match="needs the pipeline 'small'"):

@@ -1,4 +1,4 @@
-"""A byte changed in a broker's files: the job stops there, and goes on behind it by a word."""
+"""A changed byte in a broker's files stops a job, which continues with --skip-damaged."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
-from tests.faults.hurting import flip
+from tests.faults.broker_files import flip
 
 import millstream as ms
 from millstream.engine.recovery.lost import skip
@@ -42,7 +42,7 @@ def filled(broker: ThrowAwayBroker, topic: str, codec: str, *, partitions: int =
 
 @pytest.mark.parametrize("kind", [WireFetcher, ClientFetcher])
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_a_changed_byte_is_found_and_named_whichever_way_records_are_fetched(
+def test_a_changed_byte_is_found_and_named_however_records_are_fetched(
     kind: type[WireFetcher | ClientFetcher], codec: str, broker: ThrowAwayBroker, topic: str
 ) -> None:
     filled(broker, topic, codec)
@@ -86,7 +86,7 @@ def numbers(broker: ThrowAwayBroker, topic: str) -> list[int]:
 
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("lane", ["narrow", "wide"])
-def test_a_job_stops_at_damage_and_goes_on_behind_it_by_a_word(
+def test_a_job_stops_at_damage_and_continues_after_it_on_request(
     lane: Any, broker: ThrowAwayBroker, topic: str, tmp_path: Path
 ) -> None:
     filled(broker, topic, "zstd", partitions=2)
@@ -97,7 +97,7 @@ def test_a_job_stops_at_damage_and_goes_on_behind_it_by_a_word(
     def run() -> None:
         job.run(until="caught_up", kafka=broker.address, checkpoint=folder, lane=lane)
 
-    def said() -> list[str]:
+    def skip_damaged() -> list[str]:
         return skip(job, broker.address, folder, what="damaged")
 
     for _ in range(2):
@@ -105,20 +105,19 @@ def test_a_job_stops_at_damage_and_goes_on_behind_it_by_a_word(
             run()
     first = list(range(50))
     assert numbers(broker, topic) == [*first, *range(1000, 1020)]
-    assert said() == [f"{topic}/1: offsets 20 to 29 (10 records at most), which are damaged, "
-                      "are passed over"]  # fmt: skip
-    assert said() == []
+    assert skip_damaged() == [f"{topic}/1: damaged offsets 20 to 29 (up to 10 records) are skipped"]
+    assert skip_damaged() == []
     with pytest.raises(DamagedLog, match=rf"{topic}/1 .* at offset 40"):
         run()
-    assert len(said()) == 1
+    assert len(skip_damaged()) == 1
     run()
 
     assert numbers(broker, topic) == [*first, *range(1000, 1020), *range(1030, 1040)]
-    assert said() == []
+    assert skip_damaged() == []
 
 
 @pytest.mark.parametrize("batch", [0, 4])
-def test_damage_at_either_end_of_a_log_is_passed_over(
+def test_damage_at_either_end_of_a_log_is_skipped(
     batch: int, broker: ThrowAwayBroker, topic: str, tmp_path: Path
 ) -> None:
     filled(broker, topic, "none")
@@ -134,15 +133,15 @@ def test_damage_at_either_end_of_a_log_is_passed_over(
     assert numbers(broker, topic) == [number for number in range(50) if number not in gone]
 
 
-# What stands in a header before the bytes of its checksum, and the last offset, which is in them.
+# The header fields before the checksummed bytes, and the last offset, which is among those.
 HEADER = {"size": (11,), "format": (16,), "last offset": (26,), "count": (60,)}
 
 
 @pytest.mark.parametrize("where", HEADER)
-def test_where_a_header_is_damaged_just_what_no_broker_can_give_is_passed_over_and_named(
+def test_with_a_damaged_header_only_records_that_no_broker_can_return_are_skipped(
     where: str, broker: ThrowAwayBroker, topic: str, tmp_path: Path
 ) -> None:
-    """With a wrong size or last offset the broker itself finds nothing of what follows."""
+    """With a wrong size or last offset the broker does not find the batches that follow."""
     filled(broker, topic, "none")
     flip(broker, topic, batch=2, bytes_in=HEADER[where])
     job, folder = pipeline(topic), tmp_path / "job"
@@ -150,9 +149,9 @@ def test_where_a_header_is_damaged_just_what_no_broker_can_give_is_passed_over_a
     with pytest.raises(DamagedLog, match=f"{topic}/0 .* at offset 20"):
         job.run(until="caught_up", kafka=broker.address, checkpoint=folder, lane="narrow")
     assert numbers(broker, topic) == list(range(20))
-    [said] = skip(job, broker.address, folder, what="damaged")
+    [line] = skip(job, broker.address, folder, what="damaged")
     job.run(until="caught_up", kafka=broker.address, checkpoint=folder, lane="narrow")
 
     end = 50 if where in ("size", "last offset") else 30
-    assert f"offsets 20 to {end - 1} ({end - 20} records at most)" in said
+    assert f"damaged offsets 20 to {end - 1} (up to {end - 20} records)" in line
     assert numbers(broker, topic) == [*range(20), *range(end, 50)]

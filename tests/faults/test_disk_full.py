@@ -1,7 +1,7 @@
-"""A disk that takes no more, at each write: one sentence, and afterwards nothing is lost or twice.
+"""A full disk at each write: a clear error, and afterwards no row is lost or doubled.
 
-The limit is the kernel's own (RLIMIT_FSIZE), set for this process at a step of the
-protocol: from there on no file may grow by a byte.
+The limit is the kernel's (RLIMIT_FSIZE), set for this process at a step of the protocol: from
+there on no file can grow.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.faults.small_world import Small, tell_the_world
+from tests.faults.small_world import Small, install_fault_points
 
 from millstream.errors import MillstreamError
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def full() -> Iterator[None]:
-    """Room again in the end, whenever it ran out."""
+    """Free the space at the end, whenever it ran out."""
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         yield
@@ -40,7 +40,7 @@ def fill() -> None:
 @pytest.fixture
 def small(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Small:
     job = Small(tmp_path / "checkpoint", spark)
-    tell_the_world(job.environment, monkeypatch)
+    install_fault_points(job.environment, monkeypatch)
     return job
 
 
@@ -53,7 +53,7 @@ WRITES = {
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_a_batch_that_finds_no_room_stops_and_goes_on_when_there_is_some(
+def test_a_batch_stops_on_a_full_disk_and_continues_when_there_is_space(
     write: str, small: Small
 ) -> None:
     point, file = WRITES[write]
@@ -62,7 +62,7 @@ def test_a_batch_that_finds_no_room_stops_and_goes_on_when_there_is_some(
     small.feed()
     small.environment.at[point] = fill
 
-    with full(), pytest.raises(MillstreamError, match="needs a disk that takes it") as stopped:
+    with full(), pytest.raises(MillstreamError, match="needs a writable disk") as stopped:
         small.step()
     assert file in str(stopped.value)
 
@@ -70,11 +70,11 @@ def test_a_batch_that_finds_no_room_stops_and_goes_on_when_there_is_some(
     assert small.green(), small.verdict()
 
 
-def test_state_that_finds_no_room_stops_the_job_and_leaves_no_half_file(small: Small) -> None:
+def test_state_on_a_full_disk_stops_the_job_and_leaves_no_partial_file(small: Small) -> None:
     small.feed(8)
     small.environment.at["after intent"] = fill
 
-    with full(), pytest.raises(MillstreamError, match=r"state.*needs a disk that takes it"):
+    with full(), pytest.raises(MillstreamError, match=r"state.*needs a writable disk"):
         small.step()
     assert not list(small.folder.glob("state/*/*/*.arrow"))
 
@@ -82,11 +82,11 @@ def test_state_that_finds_no_room_stops_the_job_and_leaves_no_half_file(small: S
     assert small.green(), small.verdict()
 
 
-def test_a_first_start_without_room_leaves_nothing_that_looks_like_a_job(small: Small) -> None:
+def test_a_first_start_on_a_full_disk_leaves_no_job_behind(small: Small) -> None:
     small.feed()
     with full():
         fill()
-        with pytest.raises(MillstreamError, match=r"job needs a disk that takes it"):
+        with pytest.raises(MillstreamError, match=r"job needs a writable disk"):
             small.step()
     assert not [path for path in small.folder.rglob("*") if path.is_file()]
 
@@ -94,12 +94,12 @@ def test_a_first_start_without_room_leaves_nothing_that_looks_like_a_job(small: 
     assert small.green(), small.verdict()
 
 
-def test_a_start_without_room_for_its_run_record_stops(small: Small) -> None:
+def test_a_start_that_cannot_write_its_run_record_stops(small: Small) -> None:
     small.feed()
     small.step()
     with full():
         fill()
-        with pytest.raises(MillstreamError, match=r"runs.*needs a disk that takes it"):
+        with pytest.raises(MillstreamError, match=r"runs.*needs a writable disk"):
             small.step()
 
     small.finish()

@@ -1,8 +1,7 @@
-"""Every guard of the protocol is needed: with it off, the same fault does harm.
+"""Every guard of the protocol is needed: without it, the same fault does damage.
 
-Each story is told twice, in the small world: as the engine is, where the answer is right
-or the run stops, and with one guard switched off here in the test, where the verifier
-finds rows lost, doubled or wrong.
+Each scenario runs twice: with the engine as it is, where the results are right or the run stops,
+and with one guard switched off by the test, where the verifier finds rows lost, doubled or wrong.
 """
 
 from __future__ import annotations
@@ -35,16 +34,16 @@ Patch = pytest.MonkeyPatch
 
 
 def crashed(small: Small, point: str) -> None:
-    """The next batch ends at this point, and another run goes on to the end."""
+    """Crash the next batch at this point, then run to the finish."""
     small.crash_at(point)
     small.step()
     small.finish()
 
 
-# -- the ledger is asked before writing ------------------------------------------
+# -- the ledger is read before writing -------------------------------------------
 
 
-def test_a_batch_that_the_sink_has_is_not_sent_again(small: Small) -> None:
+def test_a_batch_that_the_sink_holds_is_not_sent_again(small: Small) -> None:
     crashed(small, "after a sink's commit")
 
     assert small.green(), small.verdict()
@@ -58,10 +57,10 @@ def test_without_the_ledger_it_is_sent_again(small: Small, monkeypatch: Patch) -
     assert small.verdict()["doubled"]
 
 
-# -- an intent is kept, whatever has come in since -------------------------------
+# -- an intent stays, even if more rows have arrived since -----------------------
 
 
-def arriving_meanwhile(small: Small) -> None:
+def crash_then_feed(small: Small) -> None:
     """A crash after the sink has its rows; more rows arrive before the next run."""
     small.crash_at("after a sink's commit")
     small.step()
@@ -70,7 +69,7 @@ def arriving_meanwhile(small: Small) -> None:
 
 
 def test_a_redo_keeps_the_ranges_of_its_intent(small: Small) -> None:
-    arriving_meanwhile(small)
+    crash_then_feed(small)
 
     assert small.green(), small.verdict()
 
@@ -79,7 +78,7 @@ def test_without_the_intent_a_redo_is_another_batch(small: Small, monkeypatch: P
     monkeypatch.setattr(Checkpoint, "pending", lambda self, head: None)
     monkeypatch.setattr(Outputs, "_refuse_unknown", lambda self, name: None)
 
-    arriving_meanwhile(small)
+    crash_then_feed(small)
 
     assert small.verdict()["doubled"]
 
@@ -90,27 +89,27 @@ def test_without_the_intent_the_unknown_mark_in_the_ledger_stops_the_job(
     monkeypatch.setattr(Checkpoint, "pending", lambda self, head: None)
 
     with pytest.raises(Damaged, match="ledger"):
-        arriving_meanwhile(small)
+        crash_then_feed(small)
 
 
-# -- what is prepared is not computed again --------------------------------------
+# -- a prepared batch is not computed again ---------------------------------------
 
 
-def moody(small: Small) -> tuple[list[Any], list[Any]]:
-    """Two sinks and a user's function that gives another answer each time it is built.
+def crash_between_sinks(small: Small) -> tuple[list[Any], list[Any]]:
+    """Crash a job between its two sinks; its function adds another value each time it is built.
 
-    The job dies between its sinks; returns what each of them holds in the end.
+    Returns the rows of each sink at the end.
     """
-    mood = count()
+    runs = count()
 
     def stamped(frame: DataFrame) -> DataFrame:
         from pyspark.sql import functions
 
-        return frame.withColumn("mood", functions.lit(next(mood)).cast("long"))
+        return frame.withColumn("run", functions.lit(next(runs)).cast("long"))
 
     source = ms.read(ms.Topic(TOPIC, schema=SCHEMA), time="ts", idle=None).transform(stamped)
-    small.pipeline = ms.Pipeline("moody", source.to(ms.Topic("one")), source.to(ms.Topic("two")))
-    small.folder = small.folder.with_name("moody")
+    small.pipeline = ms.Pipeline("changing", source.to(ms.Topic("one")), source.to(ms.Topic("two")))
+    small.folder = small.folder.with_name("changing")
     small.crash_at("after a sink's commit")
     small.step()
     small.finish()
@@ -119,42 +118,42 @@ def moody(small: Small) -> tuple[list[Any], list[Any]]:
     return first, second
 
 
-def test_all_sinks_get_what_was_prepared(small: Small) -> None:
-    first, second = moody(small)
+def test_all_sinks_get_the_prepared_rows(small: Small) -> None:
+    first, second = crash_between_sinks(small)
 
     assert first == second
     assert first
 
 
-def test_without_the_prepared_record_two_sinks_hold_different_answers(
+def test_without_the_prepared_record_two_sinks_hold_different_rows(
     small: Small, monkeypatch: Patch
 ) -> None:
     pending = Checkpoint.pending
 
-    def forgetful(self: Checkpoint, head: Any) -> Any:
+    def without_prepared(self: Checkpoint, head: Any) -> Any:
         found = pending(self, head)
         if found is not None:
             self.path(found[0].batch, "prepared").unlink()
         return found and (found[0], None)
 
-    monkeypatch.setattr(Checkpoint, "pending", forgetful)
+    monkeypatch.setattr(Checkpoint, "pending", without_prepared)
 
-    first, second = moody(small)
+    first, second = crash_between_sinks(small)
 
     assert first != second
 
 
-# -- a zombie: it sleeps at a point while another run takes over ------------------
+# -- a zombie: suspended at a point while another run takes over ----------------
 
 
-def sleeping_at(small: Small, point: str, meanwhile: Callable[[], None]) -> None:
-    """A run falls asleep at a point of its batch and wakes when all this has happened."""
+def suspended_at(small: Small, point: str, meanwhile: Callable[[], None]) -> None:
+    """Run a batch that is suspended at a point while `meanwhile` runs."""
     small.environment.at[point] = meanwhile
     small.step()
 
 
 def taken_over(small: Small) -> None:
-    """Another run does the batch and ends."""
+    """Another run takes over, runs the batch and ends."""
     with suppress(Crash), small.run(take_over=True) as successor:
         successor.step()
 
@@ -174,7 +173,7 @@ def test_a_zombie_stops_and_changes_nothing(small: Small, point: str) -> None:
         small.environment.writer = _refusing  # type: ignore[method-assign]
 
     with pytest.raises(Fenced):
-        sleeping_at(small, point, after_waking)
+        suspended_at(small, point, after_waking)
     small.environment.writer = monitor  # type: ignore[method-assign]
 
     assert len(small.environment.sinks.rows) == sent[0]
@@ -186,7 +185,7 @@ def _refusing(name: str, job: str) -> LedgerWriter:
     raise AssertionError("a zombie opens no writer")
 
 
-def test_without_looking_who_owns_the_job_a_zombie_writes_again(
+def test_without_the_ownership_check_a_zombie_writes_again(
     small: Small, monkeypatch: Patch
 ) -> None:
     def meanwhile() -> None:
@@ -194,14 +193,14 @@ def test_without_looking_who_owns_the_job_a_zombie_writes_again(
         taken_over(small)
         monkeypatch.setattr(Checkpoint, "owned", lambda self: None)
 
-    sleeping_at(small, "in the middle of a run", meanwhile)
+    suspended_at(small, "in the middle of a run", meanwhile)
     small.finish()
 
     assert small.verdict()["doubled"]
 
 
 def overwriting(path: Path, kind: str, body: dict[str, Any]) -> bool:
-    """What a careless program does: the last writer wins."""
+    """Write a record that replaces an existing one."""
     path.unlink(missing_ok=True)
     return create(path, kind, body)
 
@@ -210,7 +209,8 @@ create = durable.write_new
 
 
 def intent_of_a_zombie(small: Small) -> None:
-    """A zombie sleeps before its intent; its successor does that batch and dies before commit."""
+    """A zombie is suspended before its intent; its successor runs that batch and crashes before the
+    commit."""
 
     def meanwhile() -> None:
         small.feed()
@@ -219,18 +219,18 @@ def intent_of_a_zombie(small: Small) -> None:
         small.crash_at("after intent")
 
     with suppress(Fenced):
-        sleeping_at(small, "before intent", meanwhile)
+        suspended_at(small, "before intent", meanwhile)
     small.environment.at.clear()
     small.finish()
 
 
-def test_a_name_is_taken_once(small: Small) -> None:
+def test_a_record_is_written_once(small: Small) -> None:
     intent_of_a_zombie(small)
 
     assert small.green(), small.verdict()
 
 
-def test_without_create_if_absent_a_zombie_replaces_the_intent_that_was_carried_out(
+def test_without_create_if_absent_a_zombie_replaces_the_intent_of_a_finished_batch(
     small: Small, monkeypatch: Patch
 ) -> None:
     monkeypatch.setattr(durable, "write_new", overwriting)
@@ -241,10 +241,10 @@ def test_without_create_if_absent_a_zombie_replaces_the_intent_that_was_carried_
     assert not small.green()
 
 
-# -- one runner -------------------------------------------------------------------
+# -- one run at a time ----------------------------------------------------------------
 
 
-def test_a_second_run_is_refused_at_once_and_the_first_goes_on(small: Small) -> None:
+def test_a_second_run_is_refused_at_once_and_the_first_continues(small: Small) -> None:
     with small.run() as first:
         with pytest.raises(AlreadyRunning, match=f"process {os.getpid()}"), small.run():
             pass
@@ -254,9 +254,7 @@ def test_a_second_run_is_refused_at_once_and_the_first_goes_on(small: Small) -> 
     assert small.green(), small.verdict()
 
 
-def test_without_the_lock_a_second_run_shuts_the_first_out(
-    small: Small, monkeypatch: Patch
-) -> None:
+def test_without_the_lock_a_second_run_fences_the_first(small: Small, monkeypatch: Patch) -> None:
     monkeypatch.setattr(fcntl, "flock", lambda file, how: None)
 
     with small.run() as first:
@@ -266,7 +264,7 @@ def test_without_the_lock_a_second_run_shuts_the_first_out(
             first.step()
 
 
-def test_a_run_that_has_not_been_heard_of_for_long_is_taken_over(small: Small) -> None:
+def test_a_run_without_heartbeat_is_taken_over(small: Small) -> None:
     with small.run() as first:
         beat = small.folder / "beat"
         long_ago = beat.stat().st_mtime - checkpoint_module.STALE_SECONDS - 1
@@ -286,13 +284,13 @@ def test_a_run_that_has_not_been_heard_of_for_long_is_taken_over(small: Small) -
 # -- names of files ---------------------------------------------------------------
 
 
-def test_a_redo_writes_files_of_its_own(small: Small) -> None:
+def test_a_redo_writes_new_files(small: Small) -> None:
     crashed(small, "before prepared")
 
     assert small.green(), small.verdict()
 
 
-def test_without_names_of_its_own_a_redo_cannot_write(small: Small, monkeypatch: Patch) -> None:
+def test_without_distinct_file_names_a_redo_cannot_write(small: Small, monkeypatch: Patch) -> None:
     def name(self: Files, what: str) -> str:
         return f"{self.stem.split('-')[0]}-{what}.arrow"
 
@@ -302,7 +300,7 @@ def test_without_names_of_its_own_a_redo_cannot_write(small: Small, monkeypatch:
         crashed(small, "before prepared")
 
 
-def test_windows_to_two_sinks_are_the_same_in_both(small: Small) -> None:
+def test_two_sinks_get_the_same_windows(small: Small) -> None:
     small.pipeline = windows("both", "one.panes", "two.panes")
     small.folder = small.folder.with_name("both")
     small.crash_at("after a sink's commit")
@@ -313,10 +311,10 @@ def test_windows_to_two_sinks_are_the_same_in_both(small: Small) -> None:
     assert small.green("two.panes"), small.verdict("two.panes")
 
 
-def test_rows_staged_by_tasks_that_ran_twice_are_swept_while_the_job_runs(
+def test_rows_staged_by_tasks_that_ran_twice_are_removed_while_the_job_runs(
     small: Small, monkeypatch: Patch
 ) -> None:
-    monkeypatch.setattr(housekeeping, "EVERY", 1)
+    monkeypatch.setattr(housekeeping, "SWEEP_EVERY", 1)
     with small.run() as engine:
         orphan = small.folder / "staged" / "000000000002-9-1-0-results-feed.arrow"
         orphan.touch()

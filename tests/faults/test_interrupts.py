@@ -1,4 +1,4 @@
-"""Ctrl-C: the first ends after the batch in hand, the second at once; neither loses or repeats."""
+"""Ctrl-C ends a run after the current batch, a second one at once; no row is lost or repeated."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.faults.judging import verdict_on
 from tests.faults.running import Run, until
+from tests.faults.verdicts import verdict_on
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.faults.driver import Config
-    from tests.faults.feeding import Feed
+    from tests.faults.feed import Feed
 
 
 def commits(config: Config) -> int:
@@ -24,7 +24,7 @@ def commits(config: Config) -> int:
 
 
 @pytest.mark.timeout(900)
-def test_a_run_that_is_interrupted_once_or_twice_loses_and_repeats_nothing(
+def test_a_run_interrupted_once_or_twice_loses_and_repeats_nothing(
     config: Config, feed: Feed, tmp_path: Path
 ) -> None:
     point = "in the middle of a run"

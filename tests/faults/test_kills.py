@@ -9,16 +9,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import pytest
-from tests.faults.judging import Report, differences, verdict_on
 from tests.faults.running import Run
+from tests.faults.verdicts import Report, differences, verdict_on
 
-from millstream.engine.checkpoint.fault_points import AHEAD, POINTS
+from millstream.engine.checkpoint.fault_points import POINTS, PREFETCHED
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.faults.driver import Config
-    from tests.faults.feeding import Feed
+    from tests.faults.feed import Feed
 
 LANES: tuple[Literal["narrow", "wide"], ...] = ("narrow", "wide")
 KILLS = int(os.environ.get("MILLSTREAM_SOAK_KILLS", "200"))
@@ -37,7 +37,7 @@ def test_a_job_killed_at_each_step_of_the_protocol_loses_and_repeats_nothing(
             job.wait_held(point)
             job.kill()
             report.kills[point] += 1
-    killed_with_rows_read_ahead(replace(config, lane="narrow"), feed, tmp_path)
+    kill_with_prefetched_rows(replace(config, lane="narrow"), feed, tmp_path)
     with Run(replace(config, until="finished"), tmp_path, name="last") as job:
         job.succeed()
 
@@ -50,8 +50,8 @@ def test_a_job_killed_at_each_step_of_the_protocol_loses_and_repeats_nothing(
     assert all(report.kills[point] for point in POINTS)
 
 
-def killed_with_rows_read_ahead(config: Config, feed: Feed, folder: Path) -> None:
-    """Two batches; the third is in hand, and what has come meanwhile has been read ahead."""
+def kill_with_prefetched_rows(config: Config, feed: Feed, folder: Path) -> None:
+    """Kill a job in its third batch, when later rows are prefetched."""
     with Run(config, folder, name="ahead") as job:
         for count in (1, 2):
             feed.send()
@@ -59,13 +59,13 @@ def killed_with_rows_read_ahead(config: Config, feed: Feed, folder: Path) -> Non
         job.arm("before commit")
         feed.send()
         job.wait_held("before commit")
-        job.arm(AHEAD)
+        job.arm(PREFETCHED)
         feed.send()
-        job.wait_held(AHEAD)
+        job.wait_held(PREFETCHED)
         job.kill()
 
 
-def test_the_verifier_is_red_when_the_ledger_is_not_asked(
+def test_the_verifier_is_red_when_the_ledger_is_not_read(
     config: Config, feed: Feed, tmp_path: Path
 ) -> None:
     point = "after a sink's commit"

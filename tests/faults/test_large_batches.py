@@ -43,7 +43,7 @@ def unpacks_large(broker: ThrowAwayBroker) -> str:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("lane", ["narrow", "wide"])
-def test_a_job_over_batches_that_unpack_to_gigabytes_runs_to_its_end_in_bounded_memory(
+def test_a_job_over_batches_that_unpack_to_gigabytes_needs_bounded_memory(
     lane: str, broker: ThrowAwayBroker, unpacks_large: str, tmp_path: Path
 ) -> None:
     Topics(broker.address).create(f"{unpacks_large}.out")
@@ -74,7 +74,7 @@ def test_all_records_are_fetched_in_pieces(broker: ThrowAwayBroker, unpacks_larg
     assert offsets == list(range(3 * RECORDS))
 
 
-def test_a_batch_that_is_too_much_for_the_driver_ends_where_it_is_enough(
+def test_a_batch_too_large_for_the_driver_is_divided(
     broker: ThrowAwayBroker, unpacks_large: str
 ) -> None:
     reader = TopicReader(Cluster(broker.address), unpacks_large, "any")
@@ -88,9 +88,7 @@ def test_a_batch_that_is_too_much_for_the_driver_ends_where_it_is_enough(
     assert 64 << 20 <= table.nbytes < 128 << 20
 
 
-def test_what_follows_is_cut_where_it_is_enough(
-    broker: ThrowAwayBroker, unpacks_large: str
-) -> None:
+def test_prefetched_records_are_divided(broker: ThrowAwayBroker, unpacks_large: str) -> None:
     ahead, at = WireFetcher(Cluster(broker.address), unpacks_large), 0
     for _ in range(3):
         found = ahead.following({0: at}, COLUMNS, least=1, most=4 << 20)
@@ -103,10 +101,10 @@ def test_what_follows_is_cut_where_it_is_enough(
     ahead.close()
 
 
-def test_single_records_of_such_batches_are_fetched_with_bounded_memory(
+def test_single_records_of_large_batches_are_fetched_with_bounded_memory(
     broker: ThrowAwayBroker, unpacks_large: str
 ) -> None:
-    """librdkafka says that it cannot unpack them."""
+    """librdkafka cannot unpack these batches."""
     cluster, last = Cluster(broker.address), 3 * RECORDS - 1
     found = originals.fetch(cluster, unpacks_large, {0: [0, last]})
     assert found["offset"].to_pylist() == [0, last]
@@ -117,18 +115,18 @@ def test_single_records_of_such_batches_are_fetched_with_bounded_memory(
     assert 64 << 20 <= many.nbytes < 128 << 20
 
 
-def test_tail_and_consumers_pass_over_batches_that_their_client_cannot_unpack(
+def test_tail_and_consumers_skip_batches_that_their_client_cannot_unpack(
     broker: ThrowAwayBroker, unpacks_large: str
 ) -> None:
-    """Where they end is in their headers: asking the client for it took a minute each."""
-    told: list[LostOffsets] = []
+    """Their ends are read from their headers; finding them with the client took a minute each."""
+    skipped: list[LostOffsets] = []
     cluster, began = Cluster(broker.address), time.monotonic()
     with ms.Consumer(unpacks_large, kafka=cluster, until_end=True) as consumer:
-        seen = [record.offset for record in skip_damaged(consumer, cluster, told.append)]
+        seen = [record.offset for record in skip_damaged(consumer, cluster, skipped.append)]
     page = Pages(cluster, unpacks_large).before({0: 3 * RECORDS}, Selection(), 2)
 
     assert not seen
-    assert [(one.first, one.next) for one in told] == [
+    assert [(one.first, one.next) for one in skipped] == [
         (n * RECORDS, (n + 1) * RECORDS) for n in range(3)
     ]
     assert not page.records

@@ -1,4 +1,4 @@
-"""A broker forgets the offsets of silent groups, and with them the ledger of a job that is idle."""
+"""A broker expires the offsets of inactive groups, and with them the ledger of an idle job."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("spark")
 
 @pytest.fixture
 def stage(broker: ThrowAwayBroker, topic: str, tmp_path: Path) -> Stage:
-    """A job that has written something and ended."""
+    """A job that has written rows and ended."""
     found = Stage(broker.address, topic, tmp_path)
     found.make_topic(copies=1)
     with found.writing(), found.working():
@@ -37,13 +37,15 @@ def mark(stage: Stage) -> Mark | None:
 
 
 def forget(stage: Stage) -> None:
-    """As a broker does when `offsets.retention.minutes` have passed."""
+    """Delete the ledger, as a broker does after `offsets.retention.minutes`."""
     admin = AdminClient({"bootstrap.servers": stage.kafka, "log_level": 0})
     ledger = f"millstream.ledger.{stage.name}"
     admin.delete_consumer_groups([ledger])[ledger].result(30)
 
 
-def test_an_idle_job_writes_its_mark_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_job_rewrites_its_ledger_entry(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(topic_writer, "_REFRESH_SECONDS", 2.0)
     stage.job(until="caught_up").run()
     before = mark(stage)
@@ -59,7 +61,7 @@ def test_an_idle_job_writes_its_mark_again(stage: Stage, monkeypatch: pytest.Mon
     stage.assert_right()
 
 
-def test_a_forgotten_ledger_stops_the_job(stage: Stage) -> None:
+def test_an_expired_ledger_stops_the_job(stage: Stage) -> None:
     forget(stage)
 
     assert mark(stage) is None

@@ -1,4 +1,4 @@
-"""The ledger is asked again while brokers come and go; never of a reader that has failed."""
+"""Reading the ledger is retried while brokers come and go, never with a reader that has failed."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class Failing:
-    """A reader that always says the same."""
+    """A reader that always raises the same error."""
 
     def __init__(self, code: int) -> None:
-        self._code, self.asked = code, 0
+        self._code, self.calls = code, 0
 
     def committed(self, *_: object, timeout: float) -> None:
         assert timeout > 0
-        self.asked += 1
+        self.calls += 1
         raise KafkaException(KafkaError(self._code))
 
 
@@ -41,7 +41,7 @@ def stage(broker: ThrowAwayBroker, topic: str) -> Iterator[Stage]:
     KafkaError.REQUEST_TIMED_OUT, KafkaError.NOT_COORDINATOR, KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.UNSTABLE_OFFSET_COMMIT,
 ])  # fmt: skip
-def test_a_reader_whose_brokers_were_away_is_made_anew(stage: Stage, code: int) -> None:
+def test_a_reader_is_recreated_after_its_brokers_were_unavailable(stage: Stage, code: int) -> None:
     writer = stage.writer()
     writer.recover(None)
     writer.write("one", 1, stage.rows(1))
@@ -49,10 +49,10 @@ def test_a_reader_whose_brokers_were_away_is_made_anew(stage: Stage, code: int) 
     writer._readers["read_committed"] = failing
 
     assert writer._ledger_entry() == ("job", "one")
-    assert failing.asked == 1
+    assert failing.calls == 1
 
 
-def test_a_reader_that_may_not_ask_is_believed_at_once(stage: Stage) -> None:
+def test_a_reader_without_authorization_fails_at_once(stage: Stage) -> None:
     writer = stage.writer()
     writer._readers["read_committed"] = Failing(KafkaError.GROUP_AUTHORIZATION_FAILED)
 

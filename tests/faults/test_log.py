@@ -1,4 +1,4 @@
-"""What may happen to the log under a running job: it dies, forgets, is made anew, is held open.
+"""Faults of the log under a running job: crash, retention, recreated topic, open transaction.
 
 The jobs run in this process, over a real broker.
 """
@@ -16,11 +16,11 @@ import pytest
 from confluent_kafka import IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from tests.faults.driver import pipeline_of
-from tests.faults.feeding import PARTITIONS, Feed
-from tests.faults.judging import differences, verdict_on
+from tests.faults.feed import PARTITIONS, Feed
 from tests.faults.running import until
+from tests.faults.verdicts import differences, verdict_on
 
-from millstream.engine import environment
+from millstream.engine import kafka_environment
 from millstream.engine.job import Job
 from millstream.errors import AlreadyRunning, DataGone, Fenced
 from millstream.kafka.protocol import fetch
@@ -54,7 +54,7 @@ def assert_green(config: Config, *, finished: bool = True) -> None:
 
 @contextmanager
 def running(config: Config) -> Iterator[list[int]]:
-    """A job at work: the rows of its batches so far."""
+    """A running job; yields the row counts of its batches so far."""
     rows: list[int] = []
     job = job_of(config, on_batch=lambda facts, lag: rows.append(facts.rows))
     job.start()
@@ -71,31 +71,31 @@ def own_broker(own_home: None) -> Iterator[ThrowAwayBroker]:
         yield broker
 
 
-def die_for_a_while(broker: ThrowAwayBroker) -> None:
+def restart_later(broker: ThrowAwayBroker) -> None:
     broker.kill()
     threading.Timer(1.0, broker.start).start()
 
 
 @pytest.mark.parametrize("moment", ["in a transaction", "between batches"])
-def test_a_broker_that_dies_and_comes_back_is_waited_for(
+def test_a_job_waits_for_a_broker_that_is_killed_and_restarted(
     moment: str, own_broker: ThrowAwayBroker, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = replace(config, kafka=own_broker.address, lane="narrow")
     feed = Feed(config.kafka, config.topic, seed=7)
     feed.make_topic()
     feed.send()
-    planned = [lambda: die_for_a_while(own_broker)] if moment == "in a transaction" else []
+    planned = [lambda: restart_later(own_broker)] if moment == "in a transaction" else []
 
-    def told(point: str) -> None:
+    def reached(point: str, batch: int) -> None:
         if point == "before a sink's commit" and planned:
             planned.pop()()
 
-    monkeypatch.setattr(environment, "_told", told)
+    monkeypatch.setattr(kafka_environment, "reached", reached)
     with running(config) as rows:
         until(lambda: rows or not _alive(config), "a first batch")
         assert _alive(config)
         if moment == "between batches":
-            die_for_a_while(own_broker)
+            restart_later(own_broker)
             until(lambda: own_broker.pid is not None, "a broker", 60)
         seen = sum(rows)
         feed.send()
@@ -106,7 +106,7 @@ def test_a_broker_that_dies_and_comes_back_is_waited_for(
     assert_green(config)
 
 
-def test_a_job_that_is_stopped_ends_after_the_batch_in_hand(config: Config, feed: Feed) -> None:
+def test_a_stopped_job_ends_after_its_current_batch(config: Config, feed: Feed) -> None:
     feed.send()
     with running(config) as rows:
         until(lambda: rows, "a first batch")
@@ -116,7 +116,7 @@ def test_a_job_that_is_stopped_ends_after_the_batch_in_hand(config: Config, feed
     assert_green(config)
 
 
-def test_rows_that_retention_took_unread_stop_the_job(config: Config, feed: Feed) -> None:
+def test_unread_rows_deleted_by_retention_stop_the_job(config: Config, feed: Feed) -> None:
     feed.send()
     run(config, until="caught_up")
     feed.send()
@@ -130,7 +130,7 @@ def test_rows_that_retention_took_unread_stop_the_job(config: Config, feed: Feed
         run(config, until="caught_up")
 
 
-def test_a_topic_deleted_and_made_anew_stops_the_job(config: Config, feed: Feed) -> None:
+def test_a_topic_deleted_and_recreated_stops_the_job(config: Config, feed: Feed) -> None:
     feed.send()
     run(config, until="caught_up")
     admin = AdminClient({"bootstrap.servers": config.kafka})
@@ -147,7 +147,7 @@ def test_a_topic_deleted_and_made_anew_stops_the_job(config: Config, feed: Feed)
 
 @contextmanager
 def open_transaction(config: Config) -> Iterator[Producer]:
-    """Somebody else's rows at the end of the input, not committed yet."""
+    """Uncommitted rows of another producer at the end of the input."""
     producer = Producer({"bootstrap.servers": config.kafka, "transactional.id": "somebody else"})
     producer.init_transactions(30)
     producer.begin_transaction()
@@ -172,7 +172,7 @@ def test_rows_of_an_open_transaction_wait_until_it_is_committed(config: Config, 
     assert verdict["green"], verdict
 
 
-def test_rows_of_an_aborted_transaction_are_not_there(config: Config, feed: Feed) -> None:
+def test_rows_of_an_aborted_transaction_are_not_read(config: Config, feed: Feed) -> None:
     feed.send()
     with open_transaction(config) as somebody:
         somebody.abort_transaction(30)
@@ -182,7 +182,7 @@ def test_rows_of_an_aborted_transaction_are_not_there(config: Config, feed: Feed
     assert_green(config)
 
 
-def test_without_reading_committed_rows_only_up_to_the_stable_end_aborted_ones_are_counted(
+def test_without_read_committed_aborted_rows_are_counted(
     config: Config, feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Careless:
@@ -200,7 +200,7 @@ def test_without_reading_committed_rows_only_up_to_the_stable_end_aborted_ones_a
     assert verdict["once"]["phantom"], verdict
 
 
-def test_a_checkpoint_that_was_deleted_does_not_begin_again_in_silence(
+def test_a_job_whose_checkpoint_was_deleted_does_not_silently_start_again(
     config: Config, feed: Feed
 ) -> None:
     feed.send()
@@ -219,7 +219,7 @@ def test_a_second_checkpoint_for_the_same_output_is_refused_and_can_take_over(
     feed.send()
     with pytest.raises(Fenced), running(config) as rows:  # noqa: PT012
         until(lambda: rows, "a first batch")
-        with pytest.raises(AlreadyRunning, match="give this pipeline another name"):
+        with pytest.raises(AlreadyRunning, match="rename this pipeline"):
             run(other, until="caught_up")
         feed.send()
         until(lambda: sum(rows) > rows[0], "rows after the second was refused")

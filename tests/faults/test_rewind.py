@@ -1,6 +1,6 @@
 """Rewind with every kind of sink, killed with -9 at each of its steps: nothing lost, nothing twice.
 
-The answers are compared with a count in plain Python.
+The results are compared with a count in plain Python.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Pane = tuple[int, datetime, int]
 
 @dataclass
 class Job:
-    """A pipeline in a file, its input, and where its answers lie."""
+    """A pipeline in a file, its input, and its results."""
 
     kafka: str
     topic: str
@@ -72,8 +72,8 @@ class Job:
         return self.folder / "checkpoint"
 
     def write(self) -> None:
-        told = {"topic": self.topic, "name": self.name, "folder": str(self.folder)}
-        self.file.write_text(FILE.format(**told, url=self.url))
+        names = {"topic": self.topic, "name": self.name, "folder": str(self.folder)}
+        self.file.write_text(FILE.format(**names, url=self.url))
 
     def feed(self, seconds: int = 20) -> None:
         with ms.Producer(self.kafka) as producer:
@@ -89,7 +89,7 @@ class Job:
                               lane="narrow")  # fmt: skip
 
     def rewind(self, *words: str, hold: str | None = None) -> None:
-        """`millstream rewind`, in a process of its own; killed where it is held."""
+        """Run `millstream rewind` in a separate process, and kill it at the point `hold`."""
         place = self.folder / "hold"
         place.mkdir(exist_ok=True)
         if hold is not None:
@@ -102,18 +102,18 @@ class Job:
             if hold is not None:
                 kill_when_held(process, place, hold)
                 return
-            said = process.communicate(timeout=120)[1]
-        assert process.returncode == 0, said
+            output = process.communicate(timeout=120)[1]
+        assert process.returncode == 0, output
 
     def oracle(self) -> Counter[Pane]:
-        """The panes of what was fed, each once."""
+        """The panes of the input, each once."""
         counts: Counter[tuple[int, int]] = Counter((s % 3, s // 10) for s in range(self.fed))
         return Counter(
             {(key, START + timedelta(seconds=10 * ten), n): 1 for (key, ten), n in counts.items()}
         )
 
     def tables(self, suffix: str = "") -> dict[str, Counter[Pane]]:
-        """What lies in every sink that is no topic, with how often."""
+        """The panes in every sink that is not a topic, each with its count."""
         files = [parquet.ParquetFile(p).read()
                  for p in (self.folder / f"files{suffix}").glob("*.parquet")]  # fmt: skip
         found: dict[str, list[Any]] = {"files": [r for t in files for r in t.to_pylist()]}
@@ -132,7 +132,7 @@ class Job:
         return {name: Counter(map(_pane, rows)) for name, rows in found.items()}
 
     def sent(self, suffix: str = "") -> tuple[Counter[Pane], Counter[Pane]]:
-        """The rows of the topic: those sent once, those marked as sent again."""
+        """The rows of the topic: those sent once, and those marked as sent again."""
         once: Counter[Pane] = Counter()
         again: Counter[Pane] = Counter()
         for record in ms.Consumer(f"{self.name}.out{suffix}", kafka=self.kafka, until_end=True):
@@ -151,7 +151,7 @@ def _pane(row: dict[str, Any]) -> Pane:
 def job(
     broker: ThrowAwayBroker, spark: SparkSession, database: str, topic: str, tmp_path: Path
 ) -> Job:
-    """A job with three batches behind it, in six sinks."""
+    """A job with three committed batches and six sinks."""
     job = Job(broker.address, topic, f"job-{topic[-8:]}", tmp_path, database)
     job.write()
     ms.Topics(job.kafka).create(topic)
@@ -161,10 +161,10 @@ def job(
     return job
 
 
-def test_sinks_that_go_back_killed_at_each_step_lose_and_double_nothing(job: Job) -> None:
+def test_a_rewind_of_the_same_sinks_killed_at_each_step_loses_and_doubles_nothing(job: Job) -> None:
     target = looked_at(job.checkpoint).batches("commit")[0]
     before = job.sent()[0]
-    for point in POINTS:  # the one that is killed is what the next one brings further
+    for point in POINTS:  # each rewind first completes the killed one
         job.rewind("--to", str(target), "--again", hold=point)
     first = job.tables()
     assert first["files"] == first["delta"] == first["keyed"]
@@ -180,9 +180,9 @@ def test_sinks_that_go_back_killed_at_each_step_lose_and_double_nothing(job: Job
     assert set(again.values()) == {1}
 
 
-def test_new_outputs_of_a_killed_rewind_hold_what_a_fresh_run_gives(job: Job) -> None:
+def test_new_outputs_of_a_killed_rewind_equal_those_of_a_fresh_run(job: Job) -> None:
     old = job.tables(), job.sent()
-    for point in ("after rewind", "a sink has gone back"):
+    for point in ("after rewind", "a sink was rewound"):
         job.rewind("--to", "start", "--into", "-2", hold=point)
     job.run("finished")
 

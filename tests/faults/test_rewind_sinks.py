@@ -1,4 +1,4 @@
-"""Sinks one by one: what they take away when a job goes back, and what they cannot."""
+"""Each sink on its own: which rows it removes when a job is rewound, and which it cannot."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from millstream.sinks.spec import OpenSink, Writer
 
 
-def filled(sink: OpenSink, batches: int, **said: Any) -> Any:
-    """A writer that has taken so many batches, each with its number."""
-    writer = opened(sink, **said)
+def filled(sink: OpenSink, batches: int, **options: Any) -> Any:
+    """A writer that has written `batches` batches, each with its number as a row."""
+    writer = opened(sink, **options)
     for batch in range(1, batches + 1):
         writer.write(f"intent {batch}", batch, [staged(sink, k=[batch])])
     return writer
 
 
-def again(sink: OpenSink, epoch: int = 2) -> Any:
+def reopened(sink: OpenSink, epoch: int = 2) -> Any:
     writer: Writer = opened(sink, epoch=epoch)
     assert isinstance(writer, Rewindable)
     return writer
@@ -46,36 +46,34 @@ def files(folder: Path) -> list[int]:
     )
 
 
-def test_a_folder_goes_back_to_its_manifest_of_then(tmp_path: Path) -> None:
+def test_a_folder_goes_back_to_an_earlier_manifest(tmp_path: Path) -> None:
     sink = FilesSink(ms.Files(tmp_path / "out"))
     filled(sink, 4).close()
-    writer = again(sink)
+    writer = reopened(sink)
     assert writer.rewind_obstacle(2, "intent 2") is None
     assert writer.rewind(2, "intent 2", "mark") == "mark"
     assert files(tmp_path / "out") == [1, 2]
     assert writer.rewind(2, "intent 2", "other") == "mark"
     writer.write("intent 6", 6, [staged(sink, k=[6])])
     assert files(tmp_path / "out") == [1, 2, 6]
-    assert again(sink, epoch=3).recover("intent 6") == "intent 6"
+    assert reopened(sink, epoch=3).recover("intent 6") == "intent 6"
 
 
-def test_a_folder_killed_between_its_record_and_the_files_is_right_after_the_next_start(
+def test_a_folder_killed_between_record_and_files_is_repaired_by_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = FilesSink(ms.Files(tmp_path / "out"))
     filled(sink, 3).close()
-    writer = again(sink)
+    writer = reopened(sink)
     monkeypatch.setattr(writer, "_replaced", list)
     writer.rewind(1, "intent 1", "mark")
     assert len(list((tmp_path / "out").glob("*.parquet"))) == 3
-    assert again(sink, epoch=3).rewind(1, "intent 1", "mark") == "mark"
+    assert reopened(sink, epoch=3).rewind(1, "intent 1", "mark") == "mark"
     assert files(tmp_path / "out") == [1]
 
 
 @pytest.mark.parametrize("format", ["parquet", "csv", "json"])
-def test_a_folder_goes_back_to_the_middle_of_a_file_that_was_put_together(
-    tmp_path: Path, format: Any
-) -> None:
+def test_a_folder_goes_back_to_the_middle_of_a_merged_file(tmp_path: Path, format: Any) -> None:
     sink = FilesSink(ms.Files(tmp_path / "out", format=format, schema="k long, t string"))
 
     def rows() -> list[tuple[Any, ...]]:
@@ -92,7 +90,7 @@ def test_a_folder_goes_back_to_the_middle_of_a_file_that_was_put_together(
     assert len(committed(tmp_path / "out")) == 4
     whole = rows()
     for epoch, target in enumerate((TOGETHER + 5, TOGETHER, 5), start=2):
-        writer = again(sink, epoch=epoch)
+        writer = reopened(sink, epoch=epoch)
         assert writer.rewind_obstacle(target, f"intent {target}") is None
         writer.rewind(target, f"intent {target}", f"mark-{epoch}")
         assert rows() == whole[: 2 * target]
@@ -100,7 +98,7 @@ def test_a_folder_goes_back_to_the_middle_of_a_file_that_was_put_together(
     assert len(list((tmp_path / "out" / "_millstream").glob("parts-*"))) == 1
 
 
-def test_a_folder_that_does_not_know_its_parts_goes_back_only_between_its_files(
+def test_a_folder_without_recorded_parts_goes_back_only_between_its_files(
     tmp_path: Path,
 ) -> None:
     sink = FilesSink(ms.Files(tmp_path / "out"))
@@ -109,7 +107,7 @@ def test_a_folder_that_does_not_know_its_parts_goes_back_only_between_its_files(
         path.unlink()
     why = writer.rewind_obstacle(5, "intent 5")
     assert why is not None
-    assert f"one file for the batches 1 to {TOGETHER}, and nothing says which" in why
+    assert f"one file for the batches 1 to {TOGETHER}, without recorded parts" in why
     assert writer.rewind_obstacle(0, None) is None
     writer.rewind(TOGETHER, f"intent {TOGETHER}", "mark")
     assert files(tmp_path / "out") == list(range(1, TOGETHER + 1))
@@ -119,21 +117,21 @@ def test_a_folder_that_does_not_know_its_parts_goes_back_only_between_its_files(
 
 
 @pytest.mark.parametrize("key", [None, "k"])
-def test_a_delta_table_goes_back_to_the_version_of_then(tmp_path: Path, key: str | None) -> None:
+def test_a_delta_table_goes_back_to_an_earlier_version(tmp_path: Path, key: str | None) -> None:
     sink = ms.Delta(tmp_path / "lake", key=key)
 
     def rows() -> list[int]:
         return sorted(DeltaTable(tmp_path / "lake").to_pyarrow_table()["k"].to_pylist())
 
     filled(sink, 4).close()
-    writer = again(sink)
+    writer = reopened(sink)
     assert writer.rewind_obstacle(2, "intent 2") is None
     assert writer.rewind(2, "intent 2", "mark") == "mark"
     assert rows() == [1, 2]
     assert writer.rewind(2, "intent 2", "mark") == "mark"
     writer.write("intent 6", 6, [staged(sink, k=[6])])
     assert rows() == [1, 2, 6]
-    writer = again(sink, epoch=3)
+    writer = reopened(sink, epoch=3)
     assert writer.rewind_obstacle(0, None) is None
     assert writer.rewind(0, None, "start") == "start"
     assert rows() == []
@@ -141,20 +139,20 @@ def test_a_delta_table_goes_back_to_the_version_of_then(tmp_path: Path, key: str
     assert rows() == [8]
 
 
-def test_a_delta_table_others_have_written_to_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_delta_table_with_other_writers_is_not_changed(tmp_path: Path) -> None:
     import pyarrow as pa
 
     sink = ms.Delta(tmp_path / "lake")
     filled(sink, 2).close()
     DeltaTable(tmp_path / "lake").optimize.compact()
-    writer = again(sink)
+    writer = reopened(sink)
     assert writer.rewind_obstacle(1, "intent 1") is None
     write_deltalake(tmp_path / "lake", pa.table({"k": [9]}), mode="append")
-    assert "others have written" in str(writer.rewind_obstacle(1, "intent 1"))
-    assert "does not go back to batch 7" in str(writer.rewind_obstacle(7, "unknown"))
+    assert "other writers have changed" in str(writer.rewind_obstacle(1, "intent 1"))
+    assert "does not reach back to batch 7" in str(writer.rewind_obstacle(7, "unknown"))
 
 
-def test_charts_and_tables_on_the_page_lose_the_rows_of_later_batches() -> None:
+def test_charts_and_live_tables_lose_the_rows_of_later_batches() -> None:
     sink = ms.LiveTable("numbers")
     filled(sink, 3, job="b" * 32).close()
     writer: Any = opened(sink, job="b" * 32, epoch=2)
@@ -164,7 +162,7 @@ def test_charts_and_tables_on_the_page_lose_the_rows_of_later_batches() -> None:
     assert output.rows == ['{"k":1}']
 
 
-def test_a_place_that_is_taken_is_named(tmp_path: Path) -> None:
+def test_an_existing_output_is_named(tmp_path: Path) -> None:
     for sink, name in (
         (FilesSink(ms.Files(tmp_path / "out")), f"the folder {tmp_path / 'out'}"),
         (ms.Delta(tmp_path / "lake"), f"the Delta table {tmp_path / 'lake'}"),
@@ -181,7 +179,7 @@ def test_a_place_that_is_taken_is_named(tmp_path: Path) -> None:
         old.close()
 
 
-def test_every_sink_with_a_place_has_one_elsewhere() -> None:
+def test_every_sink_with_a_name_can_get_a_suffix() -> None:
     url = "postgresql://localhost/none"
     assert with_suffix(ms.Topic("hot", key="k"), "-2") == ms.Topic("hot-2", key="k")
     assert with_suffix(ms.Postgres("s.hot", url=url), "-2") == ms.Postgres("s.hot-2", url=url)

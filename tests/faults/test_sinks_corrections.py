@@ -1,4 +1,4 @@
-"""Results that are corrected later: a table with a key holds the last answer of each window."""
+"""Late corrections: a table with a key holds the last result of each window."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KEY = ["key", "window_start"]
 
 
 def add_late(small: Small, seconds: range) -> None:
-    """Rows for windows that have left."""
+    """Add rows for windows that were already emitted."""
     for second in seconds:
         row = {"id": 0, "key": second % 3, "amount": 1000, "ts": f"2026-01-01T00:00:{second:02d}Z"}
         record = {"key": None, "value": json.dumps(row).encode(), "headers": None,
@@ -35,7 +35,7 @@ def add_late(small: Small, seconds: range) -> None:
 
 
 @pytest.mark.parametrize("panes", ["accumulating", "retracting"])
-def test_a_table_with_a_key_holds_the_last_answer_of_every_window(
+def test_a_table_with_a_key_holds_the_last_result_of_every_window(
     tmp_path: Path, spark: SparkSession, database: str,
     panes: Literal["accumulating", "retracting"],
 ) -> None:  # fmt: skip
@@ -99,7 +99,7 @@ def asked(database: str, table: str, values: str) -> list[tuple[Any, Any]]:
         return [((key, at), tuple(rest)) for key, at, *rest in found.fetchall()]
 
 
-def test_late_rows_go_to_a_table_when_it_is_named(tmp_path: Path, spark: SparkSession) -> None:
+def test_late_rows_go_to_a_table_given_as_rest(tmp_path: Path, spark: SparkSession) -> None:
     rows = ms.read(ms.Topic(TOPIC, schema=SCHEMA), time="ts", watermark=DELAY, idle=None)
     path = tmp_path / "out.db"
     windows = (

@@ -1,4 +1,4 @@
-"""`delivery=`: what a crash does to the last batch, and that it does nothing worse.
+"""`delivery=`: what a crash does to the last batch, and nothing worse.
 
 The engine, its checkpoint, the SQLite table and the folder of files are real; a crash is an
 exception that nothing catches, at a step of the protocol.
@@ -14,10 +14,10 @@ import duckdb
 import pytest
 from tests.faults import verifier
 from tests.faults.driver import DELAY, SCHEMA, SIZE
-from tests.faults.small_world import TOPIC, Environment, Small, tell_the_world
+from tests.faults.small_world import TOPIC, Environment, Small, install_fault_points
 
 import millstream as ms
-from millstream.engine import environment as world_module
+from millstream.engine import kafka_environment as environment_module
 from millstream.engine.kafka_environment import KafkaEnvironment
 from millstream.errors import InvalidSpec
 
@@ -35,7 +35,7 @@ Row = tuple[Any, Any]
 
 
 class Outside(Environment):
-    """Topics in memory; sinks as they are in the real world."""
+    """Topics in memory, and real sinks."""
 
     def __init__(self, delivery: Delivery) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Outside(Environment):
 
 
 class Job:
-    """One job that writes to a table and to files, and comes to its end in the second batch."""
+    """One job that writes to a table and to files, and crashes in the second batch."""
 
     def __init__(
         self, folder: Path, spark: SparkSession, delivery: Delivery, patch: pytest.MonkeyPatch
@@ -66,11 +66,11 @@ class Job:
         )
         self.small = Small(folder / "checkpoint", spark, pipeline)
         environment = self.small.environment = Outside(delivery)
-        tell_the_world(environment, patch)
-        patch.setattr(world_module, "reached", lambda point, number: environment.tell(point))
+        install_fault_points(environment, patch)
+        patch.setattr(environment_module, "reached", lambda point, number: environment.reach(point))
 
     def run(self, crash: str) -> None:
-        """Twice as many rows as close windows, a crash in the second batch, then to the end."""
+        """Run a batch, crash in the second one, then run to the finish."""
         self.small.feed(24)
         self.small.step()
         self.small.feed(24)
@@ -100,7 +100,7 @@ class Job:
 
 
 def found_in(verdict: Mapping[str, Any]) -> set[str]:
-    """The kinds of differences there are."""
+    """The kinds of differences in a verdict."""
     return {kind for kind in ("lost", "doubled", "phantom", "wrong") if verdict[kind]}
 
 
@@ -126,13 +126,13 @@ def test_exactly_once_neither_loses_nor_repeats(job: Job, crash: str) -> None:
     [(AFTER_PREPARED, False), (BEFORE_SINK, False), (AFTER_SINK, True), (BEFORE_COMMIT, True),
      (AFTER_COMMIT, False)],
 )  # fmt: skip
-def test_at_least_once_repeats_the_batch_that_was_not_committed_and_loses_nothing(
+def test_at_least_once_repeats_the_uncommitted_batch_and_loses_nothing(
     job: Job, crash: str, repeated: bool
 ) -> None:
     job.run(crash)
     verdicts = job.verdicts()
     assert found_in(verdicts["table"]) == ({"doubled"} if repeated else set())
-    # A batch's file has the name of its intent: written again it takes its own place.
+    # A batch's file is named by its intent, so writing it again replaces it.
     assert found_in(verdicts["files"]) == set()
 
 
@@ -147,7 +147,7 @@ def test_at_least_once_repeats_the_batch_that_was_not_committed_and_loses_nothin
         (AFTER_SINK, False, True),
     ],
 )
-def test_at_most_once_loses_the_batch_that_had_not_left_and_repeats_nothing(
+def test_at_most_once_loses_the_unsent_batch_and_repeats_nothing(
     job: Job, crash: str, table: bool, files: bool
 ) -> None:
     job.run(crash)
@@ -162,7 +162,7 @@ def _keys(lost: list[str]) -> list[tuple[str, str]]:
     return [(key, start) for key, _, start in (text.strip("()").partition(", ") for text in lost)]
 
 
-def test_a_delivery_that_is_none_is_refused_while_building() -> None:
+def test_an_unknown_delivery_is_refused_while_building() -> None:
     rows = ms.read(ms.Topic("bids", schema="auction long"))
     with pytest.raises(InvalidSpec, match="needs one of exactly_once, at_least_once, at_most_once"):
         ms.Pipeline("p", rows.to(ms.Topic("out")), delivery="twice")  # type: ignore[arg-type]

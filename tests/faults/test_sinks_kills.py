@@ -1,4 +1,4 @@
-"""kill -9 with every kind of sink in one pipeline: each equal to what DuckDB makes of the input."""
+"""kill -9 with every kind of sink in one pipeline: each equals the results of DuckDB."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.faults.judging import Report, verdict_on
 from tests.faults.running import ROOT, Run
 from tests.faults.sinks_outputs import SYSTEMS
+from tests.faults.verdicts import Report, verdict_on
 
 from millstream.engine.checkpoint.fault_points import POINTS
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.faults.driver import Config
-    from tests.faults.feeding import Feed
+    from tests.faults.feed import Feed
 
 BEFORE, AFTER = "before a sink's commit", "after a sink's commit"
 BatchTime = tuple[str, int]
@@ -32,15 +32,15 @@ EVERY: list[BatchTime] = [
 
 
 @pytest.fixture
-def everywhere(config: Config, database: str, tmp_path: Path) -> Config:
-    """The job with all its results in every kind of sink."""
+def every_sink(config: Config, database: str, tmp_path: Path) -> Config:
+    """The job with all results in every kind of sink."""
     folder = tmp_path / "tables"
     folder.mkdir()
     return replace(config, tables=(str(folder), database))
 
 
 def tables_verdict(config: Config) -> dict[str, Any]:
-    """What the judge of tables and files says, a process that knows nothing of Millstream."""
+    """The verdict on tables and files, by a process that does not import Millstream."""
     assert config.tables is not None
     question = {"kafka": config.kafka, "topic": config.topic, "folder": config.tables[0],
                 "database": config.tables[1]}  # fmt: skip
@@ -54,7 +54,7 @@ def tables_verdict(config: Config) -> dict[str, Any]:
 
 
 def kill_at(batch_time: BatchTime, config: Config, folder: Path, name: str) -> None:
-    """Run the job up to a point, to the n-th time it comes by there, and kill all of it."""
+    """Run the job until it reaches a point for the n-th time, and kill all its processes."""
     point, times = batch_time
     with Run(config, folder, name=name, hold=point) as job:
         for turn in range(times):
@@ -93,17 +93,17 @@ def assert_green(verdict: dict[str, dict[str, Any]]) -> None:
 
 @pytest.mark.timeout(900)
 def test_a_job_with_every_kind_of_sink_survives_being_killed_between_them(
-    everywhere: Config, feed: Feed, tmp_path: Path
+    every_sink: Config, feed: Feed, tmp_path: Path
 ) -> None:
-    verdict = survived(SHORT, everywhere, feed, tmp_path)
+    verdict = survived(SHORT, every_sink, feed, tmp_path)
     assert len(verdict["tables"]) > 2
     assert_green(verdict)
 
 
 @pytest.mark.soak
 def test_a_job_with_every_kind_of_sink_survives_being_killed_at_each_step_and_sink(
-    everywhere: Config, feed: Feed, tmp_path: Path
+    every_sink: Config, feed: Feed, tmp_path: Path
 ) -> None:
-    verdict = survived(EVERY, everywhere, feed, tmp_path)
+    verdict = survived(EVERY, every_sink, feed, tmp_path)
     assert len(verdict["tables"]) > 2
     assert_green(verdict)

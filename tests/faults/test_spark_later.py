@@ -1,18 +1,18 @@
-"""A job begins without Spark, and Spark comes beside it: the same answers, whoever gave them."""
+"""A job starts without Spark, which is started in the background: the results are the same."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tests.faults.judging import verdict_on
 from tests.faults.running import Run, until
+from tests.faults.verdicts import verdict_on
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.faults.driver import Config
-    from tests.faults.feeding import Feed
+    from tests.faults.feed import Feed
 
 SMALL = {"budget": 40_000, "narrow": 4_000}
 
@@ -38,7 +38,7 @@ def test_few_rows_need_no_java(config: Config, feed: Feed, tmp_path: Path) -> No
     assert verdict_on(config)["green"]
 
 
-def test_many_rows_do_not_wait_for_spark_which_takes_over_when_it_is_there(
+def test_many_rows_do_not_wait_for_spark_which_takes_over_when_ready(
     config: Config, feed: Feed, tmp_path: Path
 ) -> None:
     with Run(replace(config, **SMALL), tmp_path) as job:  # type: ignore[arg-type]
@@ -63,7 +63,7 @@ def test_many_rows_do_not_wait_for_spark_which_takes_over_when_it_is_there(
     assert verdict["windows"]["rows"]
 
 
-def test_a_batch_that_spark_began_is_run_again_without_it(
+def test_a_batch_started_by_spark_is_run_again_without_it(
     config: Config, feed: Feed, tmp_path: Path
 ) -> None:
     feed.send(200)
@@ -83,7 +83,7 @@ def test_a_batch_that_spark_began_is_run_again_without_it(
     assert verdict_on(config)["green"]
 
 
-def test_a_spark_that_does_not_start_ends_the_job_and_loses_nothing(
+def test_a_failed_start_of_spark_ends_the_job_and_loses_nothing(
     config: Config, feed: Feed, tmp_path: Path
 ) -> None:
     feed.send(200)

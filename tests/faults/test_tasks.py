@@ -1,4 +1,4 @@
-"""Tasks that fail, workers and executors that die, tasks that run twice: the same answer."""
+"""Failing tasks, killed workers and executors, tasks that run twice: the results are the same."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pyspark
 import pytest
-from tests.faults.judging import verdict_on
 from tests.faults.running import Run, until
 from tests.faults.small_world import TOPIC, Small
 from tests.faults.standalone import cluster
+from tests.faults.verdicts import verdict_on
 
 from millstream.engine.lanes import wide
 from millstream.engine.lanes.wide import WideLane
@@ -21,15 +21,15 @@ from millstream.engine.lanes.wide import WideLane
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from tests.faults.driver import Config
-    from tests.faults.feeding import Feed
+    from tests.faults.feed import Feed
 
 
-def test_tasks_that_raise_and_workers_that_die_are_tried_again(
+def test_tasks_that_raise_and_killed_workers_are_retried(
     config: Config, feed: Feed, tmp_path: Path
 ) -> None:
     feed.send()
     feed.send()
-    run = replace(config, until="finished", lane="wide", clumsy="raises dies")
+    run = replace(config, until="finished", lane="wide", task_faults="raises dies")
     with Run(run, tmp_path, environment={"MILLSTREAM_SPARK_MASTER": "local[2,4]"}) as job:
         job.succeed()
 
@@ -42,7 +42,7 @@ def test_tasks_that_raise_and_workers_that_die_are_tried_again(
 
 
 def executor_of(worker: int) -> psutil.Process:
-    """The executor that a Python worker works for, a process of its own."""
+    """The executor process of a Python worker."""
     (executor,) = [
         process
         for process in psutil.Process(worker).parents()
@@ -52,7 +52,7 @@ def executor_of(worker: int) -> psutil.Process:
 
 
 def small_cluster(folder: Path) -> dict[str, str]:
-    """The environment of a run with two executors, whose folders lie here and not in Spark's."""
+    """The environment of a run with two executors, whose folders are below `folder`."""
     home = folder / "spark"
     home.mkdir()
     for part in Path(pyspark.__file__).parent.iterdir():
@@ -61,11 +61,11 @@ def small_cluster(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.soak
-def test_an_executor_that_is_killed_changes_nothing_in_the_answer(
+def test_a_killed_executor_does_not_change_the_results(
     config: Config, feed: Feed, tmp_path: Path
 ) -> None:
     feed.send()
-    run = replace(config, until="finished", lane="wide", clumsy="slow")
+    run = replace(config, until="finished", lane="wide", task_faults="slow")
     with Run(run, tmp_path, environment=small_cluster(tmp_path)) as job:
         slow = tmp_path / "slow"
         worker = until(lambda: slow.exists() and slow.read_text(), "a task in an executor")
@@ -78,7 +78,7 @@ def test_an_executor_that_is_killed_changes_nothing_in_the_answer(
 
 
 def speculating(master: str) -> dict[str, str]:
-    """The environment of a run that starts a slow task a second time, elsewhere."""
+    """The environment of a run with speculative execution of slow tasks."""
     settings = {
         "spark.speculation": "true",
         "spark.speculation.interval": "100ms",
@@ -88,17 +88,17 @@ def speculating(master: str) -> dict[str, str]:
         "spark.speculation.efficiency.enabled": "false",
         "spark.executor.memory": "512m",
     }
-    said = " ".join(f"--conf {name}={value}" for name, value in settings.items())
-    return {"MILLSTREAM_SPARK_MASTER": master, "PYSPARK_SUBMIT_ARGS": f"{said} pyspark-shell"}
+    options = " ".join(f"--conf {name}={value}" for name, value in settings.items())
+    return {"MILLSTREAM_SPARK_MASTER": master, "PYSPARK_SUBMIT_ARGS": f"{options} pyspark-shell"}
 
 
 @pytest.mark.soak
-def test_a_slow_task_that_is_run_twice_changes_nothing_in_the_answer(
+def test_a_slow_task_that_runs_twice_does_not_change_the_results(
     config: Config, feed: Feed, tmp_path: Path
 ) -> None:
-    """Spark runs the copy on another host only: the workers have two names of this one."""
+    """Spark runs the copy on another host only, so the workers use two addresses of this one."""
     feed.send(400)
-    run = replace(config, until="finished", lane="wide", clumsy="slow")
+    run = replace(config, until="finished", lane="wide", task_faults="slow")
     with (
         cluster(tmp_path / "cluster", "127.0.0.1", "127.0.0.2") as master,
         Run(run, tmp_path, environment=speculating(master)) as job,
@@ -114,18 +114,18 @@ Counts = tuple[int, int, int]
 
 
 class Twice:
-    """A frame all of whose tasks run and report twice, as after the loss of their executor."""
+    """A frame whose tasks all run and report twice, as after the loss of an executor."""
 
     def __init__(self, frame: DataFrame) -> None:
         self._frame = frame
 
     def collect(self) -> list[Any]:
-        self._frame.select("*").collect()  # a plan of its own: the shuffle is not used again
+        self._frame.select("*").collect()  # a separate plan, so that the shuffle is not reused
         return self._frame.collect()
 
 
 def reported_twice(folder: Path, spark: SparkSession, patch: pytest.MonkeyPatch) -> Counts:
-    """A job whose every task runs twice, over 60 rows, two bad ones and then two late ones.
+    """A job whose tasks all run twice, over 60 rows, two bad ones and then two late ones.
 
     Returns how many rows it says it has read, and how many left as dead and as late.
     """
@@ -145,8 +145,8 @@ def reported_twice(folder: Path, spark: SparkSession, patch: pytest.MonkeyPatch)
         facts = engine.step()
         assert facts is not None
         read += facts.rows
-    doors = [door for _, door, _ in small.environment.sinks.rows]
-    return read, doors.count("dead"), doors.count("late")
+    kinds = [kind for _, kind, _ in small.environment.sinks.rows]
+    return read, kinds.count("dead"), kinds.count("late")
 
 
 def test_tasks_that_run_and_report_twice_count_once(
@@ -155,10 +155,10 @@ def test_tasks_that_run_and_report_twice_count_once(
     assert reported_twice(tmp_path / "checkpoint", spark, monkeypatch) == (64, 2, 2)
 
 
-def test_without_reports_by_partition_what_is_reported_twice_counts_twice(
+def test_without_reports_by_partition_double_reports_count_twice(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Late rows are in what a task returns, which Spark collects once in any case."""
+    """Late rows are part of a task's result, which Spark collects once in any case."""
 
     def piled(self: object, known: dict[Any, Any], new: dict[Any, Any]) -> dict[Any, Any]:
         for key, read in new.items():

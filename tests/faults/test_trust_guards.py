@@ -1,7 +1,7 @@
-"""What is read is not believed: files by their checksums, the log by its identity.
+"""Everything read is verified: files by their checksums, the log by its identity.
 
-Each story is told twice, as in `test_guards.py`: with the guard, and with the guard
-switched off here in the test, where the verifier finds harm.
+Each scenario runs twice, as in `test_guards.py`: with the guard, and with the guard switched off
+by the test, where the verifier finds damage.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from tests.faults.small_world import TOPIC, Small, tell_the_world
+from tests.faults.small_world import TOPIC, Small, install_fault_points
 
 from millstream.engine import engine, outputs
 from millstream.engine.checkpoint import durable, staging
@@ -34,7 +34,7 @@ def change(path: Path, old: bytes, new: bytes) -> None:
 
 
 class Trusted(str):
-    """A checksum that is always the one that was wanted."""
+    """A checksum that always matches."""
 
     def __eq__(self, other: object) -> bool:
         return True
@@ -45,7 +45,7 @@ class Trusted(str):
     __hash__ = str.__hash__
 
 
-def test_without_the_checksum_of_a_record_a_changed_offset_is_believed(
+def test_without_the_checksum_of_a_record_a_changed_offset_is_used(
     small: Small, monkeypatch: Patch
 ) -> None:
     path = small.folder / "batches" / "0000000001.commit"
@@ -59,7 +59,7 @@ def test_without_the_checksum_of_a_record_a_changed_offset_is_believed(
     assert not small.green()
 
 
-def test_without_the_checksum_of_staged_rows_a_wrong_answer_leaves(
+def test_without_the_checksum_of_staged_rows_wrong_results_are_sent(
     small: Small, monkeypatch: Patch
 ) -> None:
     small.crash_at("after prepared")
@@ -76,13 +76,13 @@ def test_without_the_checksum_of_staged_rows_a_wrong_answer_leaves(
 
 
 def small_total(path: Path) -> int:
-    """A sum that occurs in a file of results."""
+    """A sum in a file of results."""
     with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as reader:
         total: int = max(reader.read_all()["total"].to_pylist())
     return total
 
 
-def test_without_the_checksum_of_state_a_wrong_answer_leaves(
+def test_without_the_checksum_of_state_wrong_results_are_sent(
     small: Small, monkeypatch: Patch
 ) -> None:
     (path,) = small.folder.glob("state/*/*/000000000001-*.arrow")
@@ -105,24 +105,24 @@ def test_without_the_checksum_of_state_a_wrong_answer_leaves(
 # -- the log ----------------------------------------------------------------------
 
 
-def test_rows_that_left_the_log_unread_stop_the_job(small: Small) -> None:
+def test_unread_rows_deleted_from_the_log_stop_the_job(small: Small) -> None:
     small.environment.log.first = 15
 
     with pytest.raises(DataGone, match="3 records are gone"):
         small.finish()
 
 
-def test_a_topic_made_anew_stops_the_job(small: Small) -> None:
+def test_a_recreated_topic_stops_the_job(small: Small) -> None:
     small.environment.log.identity = "second"
 
     with pytest.raises(DataGone, match="id first"):
         small.finish()
 
 
-def test_without_looking_at_the_topic_its_rows_are_mixed_with_anothers(
+def test_without_the_identity_of_a_topic_rows_of_two_topics_are_mixed(
     small: Small, monkeypatch: Patch
 ) -> None:
-    monkeypatch.setattr(engine, "check_extent", lambda *told: None)
+    monkeypatch.setattr(engine, "check_extent", lambda *_: None)
     small.environment.log.identity = "second"
     small.environment.log.records[TOPIC] = {}
     small.feed(30, more=100)
@@ -132,11 +132,11 @@ def test_without_looking_at_the_topic_its_rows_are_mixed_with_anothers(
     assert not small.green()
 
 
-def test_a_topic_made_anew_before_the_first_commit_stops_the_job(
+def test_a_topic_recreated_before_the_first_commit_stops_the_job(
     tmp_path: Path, spark: SparkSession, monkeypatch: Patch
 ) -> None:
     small = Small(tmp_path / "checkpoint", spark)
-    tell_the_world(small.environment, monkeypatch)
+    install_fault_points(small.environment, monkeypatch)
     small.feed()
     small.crash_at("after intent")
     small.step()
@@ -147,7 +147,7 @@ def test_a_topic_made_anew_before_the_first_commit_stops_the_job(
     assert not small.environment.sinks.rows
 
 
-def test_a_prepared_batch_needs_its_input_no_more(small: Small) -> None:
+def test_a_prepared_batch_does_not_need_its_input(small: Small) -> None:
     small.crash_at("after prepared")
     small.step()
     small.environment.log.first = 24
@@ -160,7 +160,7 @@ def test_a_prepared_batch_needs_its_input_no_more(small: Small) -> None:
 # -- an older copy ----------------------------------------------------------------
 
 
-def test_without_looking_for_its_mark_an_older_copy_writes_rows_again(
+def test_without_the_ledger_check_an_older_copy_writes_rows_again(
     small: Small, monkeypatch: Patch
 ) -> None:
     small.step()

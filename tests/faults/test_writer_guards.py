@@ -1,4 +1,4 @@
-"""The Kafka writer alone, against a real broker: what each of its guards keeps away.
+"""The Kafka writer alone, against a real broker: the fault that each of its guards prevents.
 
 Each fault is played twice: with the guard, and with the guard switched off here in the
 test, where it must do harm.
@@ -39,7 +39,7 @@ def stage(
     topic: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Stage]:
-    """Each way to send has to keep the same promises."""
+    """Both senders must give the same guarantees."""
     if request.param == "librdkafka":
         monkeypatch.setattr(topic_writer, "open_sender", ClientSender)
     made = Stage(broker.address, topic)
@@ -48,23 +48,23 @@ def stage(
 
 
 class Dead(BaseException):
-    """The process is gone in the middle of a call."""
+    """The process has crashed in the middle of a call."""
 
 
-def dying(point: str) -> Callable[[str], None]:
-    def told(reached: str) -> None:
+def crash_at(point: str) -> Callable[[str], None]:
+    def on_step(reached: str) -> None:
         if reached == point:
             raise Dead
 
-    return told
+    return on_step
 
 
 def after_a_crash(stage: Stage, point: str) -> TopicWriter:
-    """A first run wrote batch 1, died in batch 2; here is the second run, recovered."""
+    """A second run, after a first one that wrote batch 1 and crashed in batch 2."""
     first = stage.writer()
     first.recover(None)
     first.write("one", 1, stage.rows(1))
-    reopen(first, on_step=dying(point))
+    reopen(first, on_step=crash_at(point))
     with pytest.raises(Dead):
         first.write("two", 2, stage.rows(2))
     return stage.writer()
@@ -73,9 +73,7 @@ def after_a_crash(stage: Stage, point: str) -> TopicWriter:
 @pytest.mark.parametrize(
     ("point", "last"), [("before a sink's commit", "one"), ("after a sink's commit", "two")]
 )
-def test_after_a_crash_the_ledger_says_which_batch_is_in(
-    stage: Stage, point: str, last: str
-) -> None:
+def test_after_a_crash_the_ledger_names_the_last_batch(stage: Stage, point: str, last: str) -> None:
     second = after_a_crash(stage, point)
 
     found = second.recover("one")
@@ -87,7 +85,7 @@ def test_after_a_crash_the_ledger_says_which_batch_is_in(
     assert not stage.open_transactions()
 
 
-def test_without_the_mark_in_the_transaction_a_batch_is_written_twice(
+def test_without_a_ledger_entry_in_the_transaction_a_batch_is_written_twice(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = stage.writer()
@@ -104,7 +102,7 @@ def test_without_the_mark_in_the_transaction_a_batch_is_written_twice(
 
 
 def zombie(stage: Stage) -> tuple[TopicWriter, Callable[[], None]]:
-    """A run that stands just before the commit of batch 1, and what wakes it."""
+    """A run suspended before the commit of batch 1, and the function that resumes it."""
     first = stage.writer()
     first.recover(None)
     successor: list[TopicWriter] = []
@@ -132,8 +130,8 @@ def test_a_zombie_that_wakes_before_its_commit_is_fenced(stage: Stage) -> None:
 def test_without_fencing_a_zombie_that_wakes_before_its_commit_writes_again(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One transactional id for all runs of a job is what fences; a ledger read while the
-    zombie's mark is still open would wait for it, so that is switched off too."""
+    """Runs are fenced because they share a transactional id. Reading the ledger would wait for the
+    zombie's open transaction, so that is switched off too."""
     made, count = TopicWriter._open_sender, iter(range(100))
     monkeypatch.setattr(
         TopicWriter, "_open_sender", lambda self, job: made(self, f"{job}{next(count)}")
@@ -150,7 +148,7 @@ def test_without_fencing_a_zombie_that_wakes_before_its_commit_writes_again(
 
 
 class Unanswered:
-    """A sender whose commit gets no answer: it went through, or it did not."""
+    """A sender whose commit gets no response, whether or not it succeeded."""
 
     def __init__(self, sender: Any, before: Callable[[], None]) -> None:
         self._sender, self._before = sender, before
@@ -164,9 +162,7 @@ class Unanswered:
 
 
 @pytest.mark.parametrize("went_through", [True, False])
-def test_a_commit_without_an_answer_is_settled_by_the_ledger(
-    stage: Stage, *, went_through: bool
-) -> None:
+def test_the_ledger_resolves_a_commit_without_response(stage: Stage, *, went_through: bool) -> None:
     writer = stage.writer()
     writer.recover(None)
     real = writer._current_sender()
@@ -179,7 +175,7 @@ def test_a_commit_without_an_answer_is_settled_by_the_ledger(
 
 
 def unanswered_while_taken_over(stage: Stage, owned: Callable[[], None]) -> TopicWriter:
-    """A run whose commit gets no answer while a successor writes that batch and the next."""
+    """A run whose commit gets no response while a successor writes that batch and the next."""
     first = stage.writer()
     first.recover(None)
     reopen(first, check_owned=owned)
@@ -194,7 +190,7 @@ def unanswered_while_taken_over(stage: Stage, owned: Callable[[], None]) -> Topi
     return first
 
 
-def test_a_run_that_is_no_longer_the_owner_does_not_ask_the_ledger(stage: Stage) -> None:
+def test_a_run_that_lost_its_job_does_not_read_the_ledger(stage: Stage) -> None:
     def owned() -> None:
         raise Fenced("no longer")
 
@@ -205,7 +201,7 @@ def test_a_run_that_is_no_longer_the_owner_does_not_ask_the_ledger(stage: Stage)
     assert stage.seen() == {1: 1, 2: 1}
 
 
-def test_a_ledger_that_has_moved_on_without_us_is_another_runs(stage: Stage) -> None:
+def test_a_ledger_with_a_later_batch_fences_the_run(stage: Stage) -> None:
     first = unanswered_while_taken_over(stage, lambda: None)
 
     with pytest.raises(Fenced):
@@ -213,7 +209,7 @@ def test_a_ledger_that_has_moved_on_without_us_is_another_runs(stage: Stage) -> 
     assert stage.seen() == {1: 1, 2: 1}
 
 
-def test_without_asking_what_the_ledger_held_before_a_zombie_writes_again(
+def test_without_comparing_the_previous_ledger_entry_a_zombie_writes_again(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = unanswered_while_taken_over(stage, lambda: None)
@@ -230,7 +226,7 @@ def test_without_asking_what_the_ledger_held_before_a_zombie_writes_again(
     assert stage.seen() == {1: 2, 2: 1}
 
 
-def test_a_second_job_of_the_same_name_is_refused_before_anything_is_fenced(stage: Stage) -> None:
+def test_a_second_job_of_the_same_name_is_refused_before_it_fences_anything(stage: Stage) -> None:
     first = stage.writer("first")
     first.recover(None)
 
@@ -241,7 +237,7 @@ def test_a_second_job_of_the_same_name_is_refused_before_anything_is_fenced(stag
     assert stage.seen() == {1: 1}
 
 
-def test_a_job_that_takes_over_ends_the_others_writing(stage: Stage) -> None:
+def test_a_job_that_takes_over_fences_the_other(stage: Stage) -> None:
     first = stage.writer("first")
     first.recover(None)
     first.write("one", 1, stage.rows(1))
@@ -259,7 +255,7 @@ def test_a_job_that_takes_over_ends_the_others_writing(stage: Stage) -> None:
         stage.writer("first", take_over=True).recover("one")
 
 
-def test_a_job_overtaken_while_both_were_starting_finds_out_before_it_writes(
+def test_a_job_overtaken_during_its_start_is_fenced_before_it_writes(
     stage: Stage,
 ) -> None:
     first = stage.writer("first")
@@ -288,24 +284,24 @@ def test_a_ledger_that_was_deleted_stops_the_job(stage: Stage) -> None:
         stage.writer().recover("one")
 
 
-def test_an_aborted_transaction_is_begun_again(stage: Stage) -> None:
+def test_an_aborted_transaction_is_retried(stage: Stage) -> None:
     writer = stage.writer()
     writer.recover(None)
     tried: list[str] = []
 
-    def told(point: str) -> None:
+    def on_step(point: str) -> None:
         tried.append(point)
         if len(tried) == 1:
             raise KafkaException(KafkaError(KafkaError._STATE, "lost", False, False, True))
 
-    reopen(writer, on_step=told)
+    reopen(writer, on_step=on_step)
     writer.write("one", 1, stage.rows(1))
 
     assert tried == ["before a sink's commit", "before a sink's commit", "after a sink's commit"]
     assert stage.seen() == {1: 1}
 
 
-def test_a_row_larger_than_a_record_may_be_stops_at_once(stage: Stage) -> None:
+def test_a_row_larger_than_the_record_limit_stops_at_once(stage: Stage) -> None:
     writer = stage.writer()
     writer.recover(None)
     table = pa.table({"n": [random.Random(7).randbytes(1_000_000).hex()]})
@@ -324,7 +320,7 @@ def test_the_ledger_holds_the_batch_and_the_job_that_wrote_it(stage: Stage) -> N
 
 
 class Littered:
-    """A reader as librdkafka is now and then: what lies behind the text in memory is no text."""
+    """A reader that returns bytes after the text, as librdkafka sometimes does."""
 
     offset = 7
 
@@ -339,14 +335,14 @@ class Littered:
         return b"job one .\xff\xfe".decode()
 
 
-def test_a_mark_with_litter_behind_it_is_read(stage: Stage) -> None:
+def test_an_entry_followed_by_stray_bytes_is_read(stage: Stage) -> None:
     writer = stage.writer()
     writer._readers["read_committed"] = Littered()
 
     assert writer._ledger_entry() == ("job", "one")
 
 
-def test_a_stranger_with_an_open_transaction_in_the_output_does_not_hold_the_job(
+def test_an_open_transaction_of_another_producer_does_not_block_the_job(
     stage: Stage,
 ) -> None:
     writer = stage.writer()
@@ -364,7 +360,7 @@ def test_a_stranger_with_an_open_transaction_in_the_output_does_not_hold_the_job
     assert stage.seen() == {1: 1, 2: 1}
 
 
-def test_a_call_that_does_not_come_back_is_given_up() -> None:
+def test_a_call_that_does_not_return_times_out() -> None:
     with pytest.raises(TimeoutError, match="no answer in 0 s"):
         bounded(threading.Event().wait, 0.05)
     with pytest.raises(KeyError):
@@ -372,10 +368,10 @@ def test_a_call_that_does_not_come_back_is_given_up() -> None:
     assert bounded(lambda: 7, 5) == 7
 
 
-def test_a_producer_that_hangs_over_its_mark_is_made_anew(
+def test_a_producer_that_hangs_while_sending_its_entry_is_recreated(
     broker: ThrowAwayBroker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As librdkafka does when its group coordinator was away (its issues 5456 and 5511)."""
+    """As librdkafka does after its group coordinator was unavailable (issues 5456 and 5511)."""
     monkeypatch.setattr(topic_sender, "CALL_SECONDS", 0.5)
     monkeypatch.setattr(topic_writer, "open_sender", ClientSender)
     stage = Stage(broker.address, topic)
@@ -391,7 +387,7 @@ def test_a_producer_that_hangs_over_its_mark_is_made_anew(
 
 
 class Hanging:
-    """A producer whose mark is never answered."""
+    """A producer that gets no response to its ledger entry."""
 
     def __init__(self, producer: Any) -> None:
         self._producer = producer

@@ -1,4 +1,4 @@
-"""Frozen runs that come back, and runs that come too many: one of them works, the others stop."""
+"""Frozen runs that resume, and concurrent runs: one of them works, the others stop."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.faults.judging import verdict_on
 from tests.faults.running import Run, until
+from tests.faults.verdicts import verdict_on
 
 from millstream.engine.checkpoint.checkpoint import STALE_SECONDS
 from millstream.engine.checkpoint.fault_points import POINTS
 
 if TYPE_CHECKING:
     from tests.faults.driver import Config
-    from tests.faults.feeding import Feed
+    from tests.faults.feed import Feed
 
 
 @pytest.mark.timeout(900)
-def test_frozen_runs_come_back_to_a_job_that_others_have_taken_over(
+def test_frozen_runs_resume_after_others_have_taken_over_the_job(
     config: Config, feed: Feed, tmp_path: Path
 ) -> None:
-    """The first is shut out by name, the second because it has not been heard of for long."""
+    """The first is fenced with --take-over, the second because its heartbeat has stopped."""
     feed.send()
     sleeper = Run(replace(config, lane="narrow"), tmp_path, name="first",
                   hold="before a sink's commit")  # fmt: skip

@@ -1,9 +1,9 @@
-"""The judge, in a process of its own: reads the topics, computes with DuckDB, compares.
+"""Verifies the results of a job in a separate process: reads topics, compares with DuckDB.
 
     python verifier.py '{"kafka": …, "topic": …, "name": …, "finished": true}'
 
-It imports nothing of what it judges. What it prints is JSON: rows lost, doubled, never
-asked for (phantom) or wrong, per output, and topics with a transaction left open.
+It does not import Millstream. It prints JSON: rows lost, doubled, unexpected (phantom) or wrong,
+per output, and topics with an open transaction.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ _WATERMARK = f"""
 
 
 class Log:
-    """The broker, read with committed eyes."""
+    """A broker, read with `read_committed`."""
 
     def __init__(self, kafka: str) -> None:
         self._kafka = kafka
         self._admin = AdminClient({"bootstrap.servers": kafka})
 
     def topics(self) -> dict[str, int]:
-        """Every topic with the number of its partitions."""
+        """The number of partitions of every topic."""
         found = self._admin.list_topics(timeout=30).topics
         return {name: len(topic.partitions) for name, topic in found.items()}
 
     def ends(self, topic: str, partitions: int, *, committed: bool) -> dict[int, int]:
-        """The end of each partition: the last stable offset, or the very last."""
+        """The end of each partition: the last stable offset, or the high watermark."""
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         asked = {TopicPartition(topic, p): OffsetSpec.latest() for p in range(partitions)}
         answers = self._admin.list_offsets(asked, isolation_level=level, request_timeout=30)
@@ -77,7 +77,7 @@ class Log:
 
 
 def good_row(value: bytes) -> dict[str, Any] | None:
-    """A record's row, None if it is no JSON."""
+    """A record's row, None if it is not JSON."""
     try:
         row: dict[str, Any] = json.loads(value)
     except ValueError:
@@ -86,7 +86,7 @@ def good_row(value: bytes) -> dict[str, Any] | None:
 
 
 def expected(records: list[Place]) -> tuple[dict[Any, Any], dict[Any, Any], int]:
-    """Windows and first rows that follow from the input, and its watermark."""
+    """The expected windows and first rows, and the watermark of the input."""
     rows = []
     for partition, offset, value in records:
         row = good_row(value)
@@ -115,7 +115,7 @@ def micros(text: str) -> int:
 def compared(
     wanted: dict[Any, Any], got: list[tuple[Any, Any]], optional: set[Any]
 ) -> dict[str, Any]:
-    """Where an output differs from what was wanted; `optional` need not be there yet."""
+    """The differences between an output and the expected rows; `optional` rows may be missing."""
     times = Counter(key for key, _ in got)
     present = dict(got)
     return {
@@ -132,11 +132,11 @@ def compared(
 
 
 def verify(kafka: str, topic: str, name: str, *, finished: bool) -> dict[str, Any]:
-    """The whole verdict on one job."""
+    """The verdict on one job."""
     log = Log(kafka)
     sizes = log.topics()
-    doors = {door: f"{name}.{door}" for door in ("windows", "once", "dead", "late")}
-    seen = {d: log.records(t, sizes[t]) if t in sizes else [] for d, t in doors.items()}
+    topics = {kind: f"{name}.{kind}" for kind in ("windows", "once", "dead", "late")}
+    seen = {d: log.records(t, sizes[t]) if t in sizes else [] for d, t in topics.items()}
     records = [(r.partition(), r.offset(), r.value()) for r in log.records(topic, sizes[topic])]
     windows, once, watermark = expected(records)
     early = {key for key in windows if key[1] + SIZE * 1_000_000 > watermark}
@@ -148,7 +148,7 @@ def verify(kafka: str, topic: str, name: str, *, finished: bool) -> dict[str, An
         "once": compared(once, [_once(r) for r in seen["once"]], set()),
         "dead": compared(bad, [_dead(r) for r in seen["dead"]], set()),
         "late": [r.value().decode() for r in seen["late"]],
-        "open transactions": _open_transactions(log, sizes, [topic, *doors.values()]),
+        "open transactions": _open_transactions(log, sizes, [topic, *topics.values()]),
     }  # fmt: skip
     verdict["green"] = _green(verdict)
     return verdict
@@ -171,8 +171,8 @@ def _once(record: Any) -> tuple[Any, Any]:
 
 
 def _dead(record: Any) -> tuple[Any, Any]:
-    said = {key: value.decode() for key, value in record.headers() or ()}
-    place = (int(said["millstream.partition"]), int(said["millstream.offset"]))
+    headers = {key: value.decode() for key, value in record.headers() or ()}
+    place = (int(headers["millstream.partition"]), int(headers["millstream.offset"]))
     return place, record.value().hex()
 
 

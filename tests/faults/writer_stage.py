@@ -1,4 +1,4 @@
-"""A pipeline's output topic, and writers for it, without a job around them."""
+"""The output topic of a pipeline, and writers for it, without a job."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Stage:
         return self._writers[-1]
 
     def close(self) -> None:
-        """Let go of what writers still hold, those that died too."""
+        """Close all writers, including crashed ones."""
         for writer in self._writers:
             writer.close()
 
@@ -42,7 +42,7 @@ class Stage:
         return [Staged("out", "result", sink, (), len(numbers), lambda: iter([table]))]
 
     def seen(self) -> Counter[int]:
-        """What a reader of committed records finds, once no transaction is on its way."""
+        """The rows that a `read_committed` consumer finds once no transaction is open."""
         log = Log(self.address)
         size = log.topics().get(self.topic, 0)
         with suppress(AssertionError):
@@ -57,5 +57,5 @@ class Stage:
 
 
 def reopen(writer: TopicWriter, **values: Any) -> None:
-    """Change what an open writer knows of its run."""
+    """Change the options of an open writer."""
     writer._opening = replace(writer._opening, **values)

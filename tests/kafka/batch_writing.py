@@ -1,4 +1,4 @@
-"""Kafka's record batches written by hand, from the description of their format."""
+"""Writes Kafka's record batches, independently of `src`, from the description of their format."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CODECS = {"none": 0, "gzip": 1, "snappy": 2, "snappy blocks": 2, "lz4": 3, "zstd
 
 @dataclass(frozen=True)
 class Written:
-    """One record; its offset and its stamp count from those of its batch."""
+    """One record; its offset and timestamp are relative to those of its batch."""
 
     delta: int
     value: bytes | None
@@ -23,13 +23,13 @@ class Written:
     headers: tuple[tuple[bytes, bytes | None], ...] = ()
 
     def raw(self) -> bytes:
-        """As it lies in its batch."""
+        """Its bytes in the batch."""
         return _record(self)
 
 
 @dataclass(frozen=True)
 class Whole:
-    """One batch: `control` is the kind of the mark it is (0 abort, 1 commit), None for records.
+    """One batch: `control` is the type of its marker (0 abort, 1 commit), None for records.
 
     `claimed` is the number of records its header says, where that is not the true one.
     """
@@ -45,7 +45,7 @@ class Whole:
     claimed: int | None = None
 
     def bytes(self) -> bytes:
-        """As it lies in the log."""
+        """Its bytes in the log."""
         records = b"".join(map(_record, self.records))
         if self.control is not None:
             mark = Written(0, b"\0\0\0\0\0\0", key=struct.pack(">hh", 0, self.control))
@@ -92,7 +92,7 @@ def _sized(data: bytes | None) -> bytes:
 
 
 def packed(data: bytes, codec: str) -> bytes:
-    """Records as one of the codecs makes them."""
+    """Records compressed by one of the codecs."""
     if codec == "gzip":
         return gzip.compress(data)
     if codec == "snappy":

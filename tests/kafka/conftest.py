@@ -1,4 +1,4 @@
-"""The shared broker with short words for reading and writing it."""
+"""The shared broker, with helpers that read and write it."""
 
 from __future__ import annotations
 

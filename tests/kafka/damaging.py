@@ -1,4 +1,4 @@
-"""Record batches as they lie in a broker's folder, damaged on purpose; shares no code with ours."""
+"""Damages record batches in a broker's log files; shares no code with `src`."""
 
 from __future__ import annotations
 
@@ -55,36 +55,36 @@ def rewrite(broker: ThrowAwayBroker, *changes: tuple[Path, Callable[[list[Stored
 
 
 def flipped(raw: bytearray) -> None:
-    """One bit of the records: the checksum fails."""
+    """Flip one bit of the records: the checksum fails."""
     raw[HEADER + 20] ^= 1
 
 
 def scrambled(raw: bytearray) -> None:
-    """Packed records that cannot be unpacked; the checksum is right."""
+    """Change compressed records so that they cannot be decompressed; the checksum is correct."""
     for at in range(HEADER, HEADER + 10):
         raw[at] ^= 0x5A
     sealed(raw)
 
 
 def unknown_codec(raw: bytearray) -> None:
-    """Packed by a codec that does not exist."""
+    """Set a codec that does not exist."""
     struct.pack_into(">h", raw, ATTRIBUTES_AT, 7)
     sealed(raw)
 
 
 def other_format(raw: bytearray) -> None:
-    """A format that does not exist."""
+    """Set a record format that does not exist."""
     raw[MAGIC_AT] = 3
     sealed(raw)
 
 
 def sealed(raw: bytearray) -> None:
-    """Give a batch the checksum of what it holds now."""
+    """Update the checksum of a batch."""
     struct.pack_into(">I", raw, CRC_AT, crc32c(bytes(raw[ATTRIBUTES_AT:])))
 
 
 def crc32c(raw: bytes) -> int:
-    """Castagnoli's, bit by bit."""
+    """CRC-32C (Castagnoli), bit by bit."""
     crc = 0xFFFFFFFF
     for byte in raw:
         crc ^= byte

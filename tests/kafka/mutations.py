@@ -1,6 +1,6 @@
-"""Record batches with something wrong, thrown at the reader of the log under a memory limit.
+"""Fuzzes the reader of record batches with mutated batches, under a memory limit.
 
-`python -m tests.kafka.mutations SEED COUNT [broker]` ends with 0 if each of so many mutated
+`python -m tests.kafka.mutations SEED COUNT [broker]` exits with 0 if each of COUNT mutated
 fetches gave exactly the records that the oracle finds in it, or the one error where the oracle
 finds none. With `broker` they come over a socket, through the client that pipelines read with.
 Arrow's own allocator reserves addresses by the gigabyte: ARROW_DEFAULT_MEMORY_POOL is "system".
@@ -57,7 +57,7 @@ class Mutated:
 
 
 def mutated(chance: random.Random) -> Mutated:
-    """One of the ways in which a batch can be wrong; now and then it is right."""
+    """A random mutation of a batch, which sometimes changes nothing."""
     codec = chance.choice(list(CODECS))
     first = _whole(chance, 1000, codec)
     batch = bytearray(first.bytes())
@@ -107,7 +107,7 @@ def _whole(chance: random.Random, base: int, codec: str) -> Whole:
 
 
 def _changed(chance: random.Random, data: bytearray) -> bytearray:
-    """Records with other numbers, pieces that are missing, or pieces that come twice."""
+    """Change numbers in the records, or remove or duplicate pieces."""
     at = chance.randrange(len(data))
     way = chance.randrange(5)
     if way == 0:
@@ -129,7 +129,7 @@ def _sized(batch: bytearray) -> None:
 
 
 def meant(fetched: bytes) -> Outcome:
-    """What the oracle finds."""
+    """The result of the oracle."""
     try:
         return [(*row,) for row in oracle.rows(fetched)]
     except oracle.Malformed:
@@ -139,7 +139,7 @@ def meant(fetched: bytes) -> Outcome:
 
 
 def found(fetched: bytes) -> Outcome:
-    """What the reader of the log finds."""
+    """The result of the reader."""
     view = memoryview(bytearray(fetched))
     rows: list[tuple[int, int, bytes | None, bytes | None]] = []
     try:
@@ -155,8 +155,8 @@ def found(fetched: bytes) -> Outcome:
 
 
 def agree(found: Outcome, meant: Outcome, fetched: bytes) -> bool:
-    """Whether the client of pipelines is right. It may refuse a batch that lies where no broker
-    puts one, and times that microseconds cannot hold are the nearest that they can."""
+    """Whether the client of pipelines is right. It may refuse a batch at an offset where no
+    broker stores one; times out of the range of microseconds become the nearest in range."""
     if isinstance(meant, str) or found == "damaged":
         return found == meant or (found == "damaged" and not _placed(fetched))
     held = [(offset, min(max(stamp, -FURTHEST), FURTHEST), key, value)
@@ -165,14 +165,14 @@ def agree(found: Outcome, meant: Outcome, fetched: bytes) -> bool:
 
 
 def _placed(fetched: bytes) -> bool:
-    """Whether the first batch begins and ends where it should, in bytes and in offsets."""
+    """Whether the first batch begins and ends at the right byte and offset."""
     base, size = struct.unpack_from(">qi", fetched)
     (last,) = struct.unpack_from(">i", fetched, 23)
     return bool(base == 1000 and 0 <= last < 4000 and 12 + size + len(AFTER) == len(fetched))
 
 
 class Fetched:
-    """What the client of pipelines finds, over a socket."""
+    """The result of the client of pipelines, over a socket."""
 
     COLUMNS = ("key", "value", "offset", "timestamp")
 
@@ -199,13 +199,13 @@ class Fetched:
 
 
 def limited() -> None:
-    """From here on, memory and the time for each fetch are bounded."""
+    """Limit memory and the time of each fetch."""
     held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (held + LIMIT, held + LIMIT))
 
 
 def main(seed: int, count: int, *, by_broker: bool = False) -> int:
-    """How many were not as the oracle says."""
+    """How many results differ from the oracle's."""
     if not by_broker:
         return thrown(seed, count, found, lambda found, meant, _: found == meant)
     said = Log()
@@ -217,7 +217,7 @@ def thrown(
     seed: int, count: int, found: Callable[[bytes], Outcome],
     right: Callable[[Outcome, Outcome, bytes], bool],
 ) -> int:  # fmt: skip
-    """How many of these mutations the reader and the oracle see differently."""
+    """For how many of these mutations the reader and the oracle differ."""
     wrong, seen = 0, {"damaged": 0, "old": 0, "rows": 0}
     found(mutated(random.Random(0)).fetched)
     limited()

@@ -1,4 +1,4 @@
-"""A client that does what a script says: rebalances in the very call where they do harm."""
+"""A scripted client: rebalances happen in the calls where they could do harm."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def message(partition: int, offset: int, topic: str = "t") -> Message:
-    """A record whose value tells where it lies."""
+    """A record whose value is its partition and offset."""
     return Message(
         topic=topic,
         partition=partition,

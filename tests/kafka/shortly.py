@@ -40,7 +40,7 @@ class Log:
 
 
 def eventually(true: Callable[[], bool], *, within: float = 20) -> bool:
-    """Wait until something holds, and fail when it does not."""
+    """Wait until a condition is true; fail after `within` seconds."""
     until = time.monotonic() + within
     while not true():
         assert time.monotonic() < until, f"not within {within} seconds"

@@ -70,7 +70,7 @@ sent = st.tuples(
 
 @given(st.lists(sent, max_size=30), st.integers(1, 12))
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_batches_hold_what_the_records_hold(
+def test_batches_have_the_same_data_as_records(
     log: Log,
     topic: str,
     records: list[tuple[int, bytes, bytes, list[tuple[str, bytes]]]],
@@ -94,7 +94,7 @@ def test_batches_hold_what_the_records_hold(
         batch.validate(full=True)
 
 
-def test_a_batch_is_as_large_as_asked_for(log: Log, topic: str) -> None:
+def test_a_batch_has_at_most_the_requested_rows(log: Log, topic: str) -> None:
     log.topics.create(topic, partitions=3)
     log.fill(topic, [b"%d" % i for i in range(25_000)])
 
@@ -104,7 +104,7 @@ def test_a_batch_is_as_large_as_asked_for(log: Log, topic: str) -> None:
     assert sizes == [7_000, 7_000, 7_000, 4_000]
 
 
-def test_a_batch_waits_no_longer_than_asked_for(log: Log, topic: str) -> None:
+def test_a_batch_waits_no_longer_than_requested(log: Log, topic: str) -> None:
     log.topics.create(topic)
     log.fill(topic, [b"1", b"2"])
     with log.consumer(topic) as consumer:
@@ -129,7 +129,7 @@ def test_positions_follow_the_batches_in_every_partition(log: Log, topic: str) -
     assert seen == 100
 
 
-def test_the_collector_is_left_as_it_was(log: Log, topic: str) -> None:
+def test_the_garbage_collector_is_enabled_again(log: Log, topic: str) -> None:
     log.topics.create(topic)
     log.fill(topic, [b"x"])
     for enabled in (True, False):

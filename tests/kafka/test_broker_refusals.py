@@ -1,4 +1,4 @@
-"""What a broker refuses before it starts: a port, a folder, a setting."""
+"""Ports, folders and settings that a local broker refuses before it starts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_taken_port_is_named_with_its_process(tmp_path: Path) -> None:
+def test_a_port_in_use_is_named_with_its_process(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(Unavailable) as raised:
@@ -27,7 +27,7 @@ def test_a_taken_port_is_named_with_its_process(tmp_path: Path) -> None:
     assert local.status(tmp_path).address is None
 
 
-def test_a_port_the_broker_kept_is_not_left_for_another_in_silence(tmp_path: Path) -> None:
+def test_a_broker_whose_stored_port_is_in_use_does_not_choose_another(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         note = json.dumps({"format": 1, "kafka": "4.0.0", "port": port})
@@ -37,47 +37,47 @@ def test_a_port_the_broker_kept_is_not_left_for_another_in_silence(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"num.io.threads": "many"}, r"Invalid value many for configuration num\.io\.threads"),
-        ({"log.dirs": "elsewhere"}, r"got the setting 'log\.dirs'; leave it out"),
+        ({"log.dirs": "other"}, r"got the setting 'log\.dirs'; omit it"),
         ({"num.partitions": "1\nlog.dirs=x"}, "one line of plain ASCII"),
     ],
 )
-def test_a_wrong_setting_is_named(settings: dict[str, str], said: str, tmp_path: Path) -> None:
-    with pytest.raises(MillstreamError, match=said):
+def test_a_wrong_setting_is_named(settings: dict[str, str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(MillstreamError, match=message):
         local.start(tmp_path / "broker", settings=settings)
     assert not (tmp_path / "broker" / "data").exists()
 
 
 @pytest.mark.parametrize(
-    ("note", "error", "said"),
+    ("note", "error", "message"),
     [
         ('{"format": 1, "kafka": "99.0.0"}', SetupFailed, r"of format 1 and Kafka 99\.0\.0"),
         ('{"format": 2, "kafka": "4.3.1"}', SetupFailed, r"of format 2 and Kafka 4\.3\.1"),
         ('{"format": 1', Damaged, r"needs a readable .*broker\.json"),
     ],
 )
-def test_a_folder_of_another_version_is_left_untouched(
-    note: str, error: type[MillstreamError], said: str, tmp_path: Path
+def test_a_folder_of_another_version_is_not_changed(
+    note: str, error: type[MillstreamError], message: str, tmp_path: Path
 ) -> None:
     (tmp_path / "broker.json").write_text(note)
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         local.start(tmp_path)
     assert (tmp_path / "broker.json").read_text() == note
     assert not (tmp_path / "server.properties").exists()
 
 
-def test_a_folder_with_other_things_in_it_is_refused(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
     tmp_path.chmod(0o755)
-    with pytest.raises(InvalidInput, match=r"got .* with 'thesis\.tex' in it; name another"):
+    with pytest.raises(InvalidInput, match=r"got .* with 'thesis\.tex' in it; use another"):
         local.start(tmp_path)
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
     assert [entry.name for entry in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_a_first_start_that_was_cut_short_does_not_make_the_folder_a_strangers(
+def test_a_folder_whose_first_start_was_interrupted_can_be_used(
     tmp_path: Path,
 ) -> None:
     for name in ("broker.lock", "server.properties", "broker.json.new"):
@@ -89,7 +89,7 @@ def test_a_first_start_that_was_cut_short_does_not_make_the_folder_a_strangers(
         local.start(tmp_path, port=other.getsockname()[1])
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     folder = tmp_path / "file" / "broker"
     with pytest.raises(SetupFailed, match=f"needs to write in {folder}; got Not a directory"):
@@ -98,6 +98,6 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("port", [0, -1, 65_536])
-def test_a_port_that_is_none_is_refused(port: int, tmp_path: Path) -> None:
+def test_an_invalid_port_is_refused(port: int, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=f"from 1 to 65535; got {port}"):
         local.start(tmp_path / "broker", port=port)

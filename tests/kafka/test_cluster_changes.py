@@ -1,4 +1,4 @@
-"""A cluster that changes while it is changed: each trouble at its worst moment, by a script."""
+"""Cluster changes with failures at the worst moment, scripted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ADDRESS = "127.0.0.1:1,127.0.0.1:2"
 
 
 class Clock:
-    """A time that passes by sleeping."""
+    """A clock that only advances in `sleep`."""
 
     now = 0.0
 
@@ -54,7 +54,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def alive(monkeypatch: pytest.MonkeyPatch) -> dict[int, str]:
-    """The brokers that are up, as a cluster without any tells it."""
+    """The brokers that are up, without a real cluster."""
     nodes = {node: f"127.0.0.1:{node}" for node in (1, 2, 3, 4)}
     monkeypatch.setattr(Brokers, "_alive", lambda _: dict(nodes))
     monkeypatch.setattr(requests, "elect_leaders", lambda *_: None)
@@ -62,53 +62,55 @@ def alive(monkeypatch: pytest.MonkeyPatch) -> dict[int, str]:
 
 
 @pytest.mark.usefixtures("alive", "clock")
-def test_what_is_made_on_a_broker_while_it_is_emptied_is_moved_too(
+def test_draining_moves_partitions_created_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    there: dict[str, tuple[int, ...]] = {"old": (1, 4), "new": (4, 2)}
-    seen = ["old"]
+    replicas: dict[str, tuple[int, ...]] = {"old": (1, 4), "new": (4, 2)}
+    listed = ["old"]
 
     def move(_: Cluster, wanted: dict[tuple[str, int], tuple[int, ...]]) -> None:
-        there.update({name: nodes for (name, _), nodes in wanted.items()})
-        seen[:] = ["old", "new"]
+        replicas.update({name: nodes for (name, _), nodes in wanted.items()})
+        listed[:] = ["old", "new"]
 
-    monkeypatch.setattr(Topics, "list", lambda *_, **__: [topic(n, there[n]) for n in seen])
+    monkeypatch.setattr(Topics, "list", lambda *_, **__: [topic(n, replicas[n]) for n in listed])
     monkeypatch.setattr(requests, "alter_reassignments", move)
     monkeypatch.setattr(requests, "list_reassignments", lambda _: {})
 
     assert Brokers(ADDRESS).drain(4) == 2
-    assert not [name for name, nodes in there.items() if 4 in nodes]
+    assert not [name for name, nodes in replicas.items() if 4 in nodes]
 
 
 @pytest.mark.usefixtures("clock")
-def kept(*nodes: int) -> PartitionMetadata:
+def partition(*nodes: int) -> PartitionMetadata:
     part = PartitionMetadata()
     part.replicas = list(nodes)
     return part
 
 
-def test_a_broker_that_holds_something_after_all_is_started_again_and_stays(
+def test_removing_a_broker_that_still_has_replicas_restarts_and_keeps_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = ClusterFolder(tmp_path)
-    place.begin(planned(4))
+    place.create(planned(4))
     place.node(4).mkdir()
     started: list[int] = []
     monkeypatch.setattr(broker, "stop", lambda _: True)
     monkeypatch.setattr(cluster, "start_node", lambda node, *_, **__: started.append(node))
     monkeypatch.setattr(
-        Link, "partitions", lambda _: {("new", 0): kept(4, 2), ("old", 0): kept(1, 2)}
+        Link, "partitions", lambda _: {("new", 0): partition(4, 2), ("old", 0): partition(1, 2)}
     )
 
-    with pytest.raises(InvalidInput, match=r"hold nothing; got broker 4, which holds new/0;"):
+    with pytest.raises(
+        InvalidInput, match=r"only without replicas; got broker 4, which has new/0;"
+    ):
         cluster.remove(4, tmp_path)
 
     assert started == [4]
-    assert 4 in place.known().nodes
+    assert 4 in place.existing().nodes
     assert place.node(4).is_dir()
 
 
-def test_a_move_to_a_broker_that_stays_away_ends_and_says_that_it_goes_on(
+def test_a_move_to_a_broker_that_stays_down_raises_and_continues_later(
     alive: dict[int, str], clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def move(*_: object) -> None:
@@ -124,11 +126,11 @@ def test_a_move_to_a_broker_that_stays_away_ends_and_says_that_it_goes_on(
     assert 30 < clock.now < 32
 
 
-def test_a_broker_that_is_away_for_a_moment_is_waited_for(
+def test_a_move_waits_for_a_broker_that_is_down_briefly(
     alive: dict[int, str], clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def moving(_: Cluster) -> dict[tuple[str, int], None]:
-        """Away for 20 seconds, there for one, away for 20: never for 30."""
+        """Down for 20 seconds, up for one, down for 20: never for 30."""
         alive.pop(4, None)
         if 20 < clock.now < 21:
             alive[4] = "127.0.0.1:4"
@@ -142,8 +144,8 @@ def test_a_broker_that_is_away_for_a_moment_is_waited_for(
 
 
 def answering(monkeypatch: pytest.MonkeyPatch, *errors: int) -> list[int]:
-    """Brokers that answer by these errors in turn, the last for ever; gives what was said."""
-    said: list[int] = []
+    """Brokers that answer with these errors, then with the last one; returns the answers."""
+    answers: list[int] = []
 
     class Wire:
         def __init__(self, host: str, port: int) -> None: ...
@@ -151,25 +153,25 @@ def answering(monkeypatch: pytest.MonkeyPatch, *errors: int) -> list[int]:
         def close(self) -> None: ...
 
         def call(self, request: Request) -> memoryview:
-            said.append(errors[min(len(said), len(errors) - 1)])
-            return memoryview(b"\0" + struct.pack(">ih", 0, said[-1]) + b"\0\1\0")
+            answers.append(errors[min(len(answers), len(errors) - 1)])
+            return memoryview(b"\0" + struct.pack(">ih", 0, answers[-1]) + b"\0\1\0")
 
     monkeypatch.setattr(requests, "Connection", Wire)
-    return said
+    return answers
 
 
 @pytest.mark.usefixtures("clock")
 @pytest.mark.parametrize("error", [6, 7, 41])
-def test_controllers_that_elect_another_leader_are_asked_again(
+def test_a_request_is_retried_while_controllers_elect_a_leader(
     error: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = answering(monkeypatch, error, error, 0)
+    answers = answering(monkeypatch, error, error, 0)
 
     assert requests.list_reassignments(Cluster(ADDRESS)) == {}
-    assert said == [error, error, 0]
+    assert answers == [error, error, 0]
 
 
-def test_controllers_that_never_agree_are_given_up(
+def test_retries_end_if_controllers_never_elect_a_leader(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answering(monkeypatch, 41)
@@ -178,30 +180,30 @@ def test_controllers_that_never_agree_are_given_up(
     assert 10 < clock.now < 20
 
 
-def test_a_refusal_is_told_at_once(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = answering(monkeypatch, 39)
+def test_a_refusal_is_raised_at_once(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = answering(monkeypatch, 39)
     with pytest.raises(MillstreamError, match="a broker that does not exist"):
         requests.list_reassignments(Cluster(ADDRESS))
-    assert (said, clock.now) == ([39], 0)
+    assert (answers, clock.now) == ([39], 0)
 
 
-def test_a_start_that_failed_ends_all_it_started_and_nothing_of_another(
+def test_a_failed_start_kills_only_the_nodes_it_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = ClusterFolder(tmp_path)
-    note = place.begin(planned(3))
+    note = place.create(planned(3))
     running = {place.node(3)}
-    second_taken, first_kill = threading.Event(), threading.Event()
+    second_locked, first_kill = threading.Event(), threading.Event()
 
-    def start(folder: Path, *, taken: Callable[[], None], **_: object) -> None:
-        """The first fails; the second is launched only after that; the third is another's."""
+    def start(folder: Path, *, on_lock: Callable[[], None], **_: object) -> None:
+        """The first fails, the second is launched after that, another process has the third."""
         if folder == place.node(3):
             raise AlreadyRunning("one broker", got="another")
-        taken()
+        on_lock()
         if folder == place.node(1):
-            second_taken.wait(60)
+            second_locked.wait(60)
             raise Unavailable("a port", got="none")
-        second_taken.set()
+        second_locked.set()
         first_kill.wait(60)
         running.add(folder)
 
@@ -215,13 +217,13 @@ def test_a_start_that_failed_ends_all_it_started_and_nothing_of_another(
     monkeypatch.setattr(broker, "kill", kill)
 
     with pytest.raises(Unavailable, match="a port"):
-        cluster._together(place, note, (1, 2, 3), timeout=1, settings=None, say=None)
+        cluster._start_nodes(place, note, (1, 2, 3), timeout=1, settings=None, say=None)
 
     assert running == {place.node(3)}
 
 
-class Forgetful:
-    """An admin client whose first answer is lost on the way, though the request was done."""
+class LosesFirstResponse:
+    """An admin client whose first response is lost, although the request was carried out."""
 
     def __init__(self, then: int) -> None:
         self._codes = [KafkaError._TRANSPORT, then]
@@ -247,10 +249,10 @@ class Forgetful:
         (lambda topics: topics.alter("t", partitions=2), KafkaError.INVALID_PARTITIONS),
     ],
 )
-def test_a_change_whose_answer_was_lost_is_found_done_when_made_again(
+def test_a_repeated_change_whose_response_was_lost_counts_as_done(
     change: Callable[[Topics], Any], code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = Forgetful(code)
+    client = LosesFirstResponse(code)
     monkeypatch.setattr(Link, "_open", lambda *_: client)
     monkeypatch.setattr("millstream.kafka.admin.topics.find_topic", lambda *_: None)
     monkeypatch.setattr("millstream.kafka.admin.topics.described", lambda *_: None)
@@ -262,7 +264,9 @@ def test_a_change_whose_answer_was_lost_is_found_done_when_made_again(
     assert client._codes == []
 
 
-def test_a_new_leader_that_is_not_caught_up_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_is_retried_until_a_new_leader_has_caught_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     answers = [KafkaError.LEADER_NOT_AVAILABLE, KafkaError.OFFSET_NOT_AVAILABLE]
 
     def ask(_admin: object) -> dict[str, Future[int]]:
@@ -273,37 +277,37 @@ def test_a_new_leader_that_is_not_caught_up_is_asked_again(monkeypatch: pytest.M
             future.set_result(7)
         return {"t": future}
 
-    monkeypatch.setattr(Link, "_open", lambda *_: Forgetful(0))
+    monkeypatch.setattr(Link, "_open", lambda *_: LosesFirstResponse(0))
 
     assert Link(Cluster.resolve(ADDRESS)).call_all("asking for offsets", ask) == {"t": 7}
 
 
-def test_a_client_that_knows_leaders_of_before_is_made_anew(
+def test_a_client_with_stale_leaders_is_recreated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It would ask with the same old epoch for as long as it lives."""
-    made: list[Forgetful] = []
+    """It would send the same stale epoch forever."""
+    clients: list[LosesFirstResponse] = []
 
     def ask(admin: object) -> dict[str, Future[int]]:
         future: Future[int] = Future()
-        if admin is made[0]:
+        if admin is clients[0]:
             future.set_exception(KafkaException(KafkaError(KafkaError.FENCED_LEADER_EPOCH)))
         else:
             future.set_result(7)
         return {"t": future}
 
-    def opened(*_: object) -> Forgetful:
-        made.append(Forgetful(0))
-        return made[-1]
+    def opened(*_: object) -> LosesFirstResponse:
+        clients.append(LosesFirstResponse(0))
+        return clients[-1]
 
     monkeypatch.setattr(Link, "_open", opened)
 
     assert Link(Cluster.resolve(ADDRESS)).call_all("asking for offsets", ask) == {"t": 7}
-    assert len(made) == 2
+    assert len(clients) == 2
 
 
-def test_a_refusal_without_a_repeat_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    client = Forgetful(KafkaError.TOPIC_ALREADY_EXISTS)
+def test_a_refusal_of_the_first_request_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = LosesFirstResponse(KafkaError.TOPIC_ALREADY_EXISTS)
     client._codes.pop(0)
     monkeypatch.setattr(Link, "_open", lambda *_: client)
     monkeypatch.setattr("millstream.kafka.admin.topics.find_topic", lambda *_: None)

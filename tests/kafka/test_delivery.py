@@ -1,4 +1,4 @@
-"""At most once, at least once, exactly once: each kept through a kill at its worst moment."""
+"""At most once, at least once, exactly once: each holds after a kill at the worst moment."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 COUNT = 30
 
-# A worker that notes each record in a file and is killed, by itself and without a word, at the
-# moment named: after the work on the tenth record.
+# A worker that writes each record to a file and kills itself after processing the tenth record.
 PLAIN = """
 import os, signal, sys
 import millstream as ms
@@ -41,9 +40,9 @@ with open(notes, "a") as file, ms.Consumer(
             os.kill(os.getpid(), signal.SIGKILL)
 """
 
-# A worker whose result is a table; it is killed in the transaction of the tenth record, or right
+# A worker whose result is a table; it kills itself in the transaction of the tenth record, or right
 # after it.
-BESIDE = """
+STORED = """
 import os, signal, sqlite3, sys
 import millstream as ms
 from millstream.kafka.clients.consuming.stored_offsets import SqlOffsets
@@ -86,7 +85,7 @@ def killed_and_run_again(log: Log, topic: str, delivery: str, notes: Path) -> Co
     return Counter(notes.read_text().split())
 
 
-def test_at_least_once_loses_nothing_and_repeats_what_was_not_yet_committed(
+def test_at_least_once_loses_nothing_and_repeats_uncommitted_records(
     log: Log, filled: str, tmp_path: Path
 ) -> None:
     seen = killed_and_run_again(log, filled, "at_least_once", tmp_path / "notes")
@@ -95,7 +94,7 @@ def test_at_least_once_loses_nothing_and_repeats_what_was_not_yet_committed(
     assert seen != ALL
 
 
-def test_at_most_once_repeats_nothing_and_loses_what_was_in_hand(
+def test_at_most_once_repeats_nothing_and_loses_records_in_progress(
     log: Log, filled: str, tmp_path: Path
 ) -> None:
     seen = killed_and_run_again(log, filled, "at_most_once", tmp_path / "notes")
@@ -105,22 +104,20 @@ def test_at_most_once_repeats_nothing_and_loses_what_was_in_hand(
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_exactly_once_beside_ones_own_result_survives_a_kill_around_its_commit(
+def test_exactly_once_with_stored_offsets_survives_a_kill_around_the_commit(
     moment: str, log: Log, filled: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "result.db"
     with sqlite3.connect(file) as db:
         db.execute("create table seen (value text)")
 
-    assert run(BESIDE, log.address, filled, str(file), moment) == -signal.SIGKILL
-    assert run(BESIDE, log.address, filled, str(file), "never") == 0
+    assert run(STORED, log.address, filled, str(file), moment) == -signal.SIGKILL
+    assert run(STORED, log.address, filled, str(file), "never") == 0
 
     assert Counter(value for (value,) in db.execute("select value from seen")) == ALL
 
 
-def test_what_was_committed_ahead_and_not_handed_out_is_given_back_at_a_clean_end(
-    log: Log, filled: str
-) -> None:
+def test_at_most_once_a_clean_close_uncommits_records_not_delivered(log: Log, filled: str) -> None:
     options: dict[str, Any] = {"group": "polite", "delivery": "at_most_once"}
     first = []
     with log.consumer(filled, until_end=True, **options) as consumer:
@@ -133,7 +130,7 @@ def test_what_was_committed_ahead_and_not_handed_out_is_given_back_at_a_clean_en
     assert Counter([*first, *rest]) == Counter(value.encode() for value in ALL)
 
 
-def test_at_most_once_a_record_that_failed_does_not_come_again(log: Log, filled: str) -> None:
+def test_at_most_once_a_failed_record_is_not_redelivered(log: Log, filled: str) -> None:
     options: dict[str, Any] = {"group": "once", "delivery": "at_most_once"}
     failed: list[bytes | None] = []
 
@@ -151,14 +148,14 @@ def test_at_most_once_a_record_that_failed_does_not_come_again(log: Log, filled:
     assert failed[0] not in rest
 
 
-def test_batches_are_committed_before_they_are_handed_out(log: Log, filled: str) -> None:
+def test_at_most_once_batches_are_committed_before_delivery(log: Log, filled: str) -> None:
     with log.consumer(filled, group="b", delivery="at_most_once", until_end=True) as consumer:
         batch = next(iter(consumer.batches()))
-        kept = consumer.committed()
-        assert sum(at or 0 for at in kept.values()) == batch.num_rows
+        committed = consumer.committed()
+        assert sum(at or 0 for at in committed.values()) == batch.num_rows
 
 
-def test_the_offsets_of_postgres_move_with_the_result_or_not_at_all(
+def test_offsets_in_postgres_are_committed_with_the_result_or_not_at_all(
     log: Log, filled: str, database: str
 ) -> None:
     with psycopg.connect(database) as db:
@@ -174,7 +171,7 @@ def test_the_offsets_of_postgres_move_with_the_result_or_not_at_all(
 
 
 def _into(db: Any, log: Log, topic: str, offsets: SqlOffsets, stop: int | None) -> None:
-    """Every record into the table; at the number `stop` the transaction fails half-way."""
+    """Insert every record; the transaction of record number `stop` fails."""
     with log.consumer(topic, delivery="exactly_once", offsets=offsets, until_end=True) as consumer:
         for number, record in enumerate(consumer):
             with db.transaction():
@@ -185,17 +182,17 @@ def _into(db: Any, log: Log, topic: str, offsets: SqlOffsets, stop: int | None) 
 
 
 def written_by_a_zombie(log: Log, topic: str, file: Path) -> None:
-    """A reader takes a record, another does all the work, then the first goes on."""
+    """A reader reads one record, a second one processes all, then the first one continues."""
     zombie_db, heir_db = sqlite3.connect(file), sqlite3.connect(file)
     zombie_db.execute("create table seen (value text)")
     options: dict[str, Any] = {"delivery": "exactly_once", "until_end": True}
     with log.consumer(topic, offsets=SqlOffsets(zombie_db, "r"), **options) as zombie:
-        handed = next(iter(zombie))
+        record = next(iter(zombie))
         with log.consumer(topic, offsets=SqlOffsets(heir_db, "r"), **options) as heir, heir_db:
             heir_db.executemany("insert into seen values (?)", [(r.value,) for r in heir])
             heir.commit()
         with zombie_db:
-            zombie_db.execute("insert into seen values (?)", (handed.value,))
+            zombie_db.execute("insert into seen values (?)", (record.value,))
             zombie.commit()
 
 
@@ -204,29 +201,27 @@ def seen_in(file: Path) -> int:
     return int(count)
 
 
-def test_a_reader_that_was_overtaken_is_fenced_and_changes_nothing(
+def test_a_reader_that_was_replaced_is_fenced_and_writes_nothing(
     log: Log, filled: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(Fenced, match="another that has gone on"):
+    with pytest.raises(Fenced, match="another that has continued"):
         written_by_a_zombie(log, filled, tmp_path / "result.db")
 
     assert seen_in(tmp_path / "result.db") == COUNT
 
 
-def test_without_the_check_of_the_position_a_zombie_writes_a_second_time(
+def test_without_the_check_of_stored_offsets_a_zombie_writes_duplicates(
     log: Log, filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The guard of the test above, switched off."""
-    monkeypatch.setattr(SqlOffsets, "_moved", lambda *_: 1)
+    """Shows that the check makes the test above pass."""
+    monkeypatch.setattr(SqlOffsets, "_update", lambda *_: 1)
 
     written_by_a_zombie(log, filled, tmp_path / "result.db")
 
     assert seen_in(tmp_path / "result.db") == COUNT + 1
 
 
-def test_in_a_group_each_member_goes_on_from_what_is_kept_beside_the_result(
-    log: Log, filled: str
-) -> None:
+def test_in_a_group_each_member_continues_from_the_stored_offsets(log: Log, filled: str) -> None:
     db = sqlite3.connect(":memory:")
     seen = []
     for most in (8, COUNT):
@@ -244,9 +239,7 @@ def test_in_a_group_each_member_goes_on_from_what_is_kept_beside_the_result(
     assert Counter(seen) == ALL
 
 
-def test_a_kept_position_that_the_log_no_longer_holds_stops_the_reader(
-    log: Log, filled: str
-) -> None:
+def test_a_stored_offset_that_the_log_no_longer_holds_raises(log: Log, filled: str) -> None:
     db = sqlite3.connect(":memory:")
     offsets = SqlOffsets(db, "r")
     offsets.positions([])
@@ -262,30 +255,34 @@ OFFSETS = SqlOffsets(sqlite3.connect(":memory:"), "r")
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"delivery": "twice"}, 'delivery needs "at_most_once"'),
         ({"delivery": "at_most_once"}, 'delivery="at_most_once" needs a group'),
         ({"delivery": "at_least_once"}, 'delivery="at_least_once" needs a group'),
-        ({"delivery": "exactly_once"}, "needs offsets= beside your result"),
-        ({"offsets": OFFSETS, "group": "g"}, "needs offsets= beside your result"),
-        ({"delivery": "at_most_once", "group": "g", "commit": "auto"}, "leave commit out"),
-        ({"delivery": "exactly_once", "offsets": OFFSETS, "commit": "manual"}, "leave commit out"),
+        ({"delivery": "exactly_once"}, "needs offsets=, and offsets= needs it"),
+        ({"offsets": OFFSETS, "group": "g"}, "needs offsets=, and offsets= needs it"),
+        ({"delivery": "at_most_once", "group": "g", "commit": "auto"}, "omit commit"),
+        ({"delivery": "exactly_once", "offsets": OFFSETS, "commit": "manual"}, "omit commit"),
     ],
 )
-def test_choices_that_do_not_fit_together_are_refused(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(InvalidInput, match=said):
+def test_options_that_contradict_each_other_are_refused(
+    options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidInput, match=message):
         ms.Consumer("t", kafka="127.0.0.1:1", **options)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ((object(), "r"), "a connection of sqlite3 or psycopg; got one of builtins"),
-        ((sqlite3.connect(":memory:"), ""), "the name of their reader"),
-        ((sqlite3.connect(":memory:"), "r", "a; drop table b"), "a table named by letters"),
+        ((sqlite3.connect(":memory:"), ""), "the name of a reader"),
+        ((sqlite3.connect(":memory:"), "r", "a; drop table b"), "a table name of letters"),
     ],
 )
-def test_offsets_that_cannot_be_kept_are_refused(arguments: tuple[Any, ...], said: str) -> None:
-    with pytest.raises(InvalidInput, match=said):
+def test_invalid_arguments_of_sql_offsets_are_refused(
+    arguments: tuple[Any, ...], message: str
+) -> None:
+    with pytest.raises(InvalidInput, match=message):
         SqlOffsets(*arguments)

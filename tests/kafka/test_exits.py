@@ -1,4 +1,4 @@
-"""A process ends although its clients were not closed: at once, or after a moment without Kafka."""
+"""A process exits although its clients were not closed: at once, or soon if Kafka is down."""
 
 from __future__ import annotations
 
@@ -23,40 +23,40 @@ if TYPE_CHECKING:
 AT_ONCE, LATEST = 3.0, 8.0
 
 STOPPED = """
-    consumer = ms.Consumer(topic, kafka=kafka, group="stopped-{away}")
+    consumer = ms.Consumer(topic, kafka=kafka, group="stopped-{down}")
     for count, record in enumerate(consumer, start=1):
         if count == 5_000:
-            {away_now}
+            {pause}
             threading.Timer({more}, consumer.stop).start()
 """
 SHARING = """
-    queue = ms.ShareConsumer(topic, kafka=kafka, group="sharing-{away}")
+    queue = ms.ShareConsumer(topic, kafka=kafka, group="sharing-{down}")
     for count, record in enumerate(queue, start=1):
         if count == 50:
-            {away_now}
+            {pause}
             queue.stop()
 """
 SENDING = """
     producer = ms.Producer(kafka)
     producer.send(topic, b"first")
     producer.flush()
-    {away_now}
+    {pause}
     for number in range(1_000):
         producer.send(topic, b"more")
 """
 IN_TRANSACTION = """
-    producer = ms.Producer(kafka, transactional_id="exits-{away}")
+    producer = ms.Producer(kafka, transactional_id="exits-{down}")
     transaction = producer.transaction()
     transaction.__enter__()
     producer.send(topic, b"first")
     producer.flush()
-    {away_now}
+    {pause}
 """
 
 
 @pytest.fixture(scope="module")
 def apart() -> Iterator[ThrowAwayBroker]:
-    """A broker that can be halted."""
+    """A broker that these tests may pause."""
     with started() as running:
         Topics(running.address).create("t")
         with Producer(running.address) as producer:
@@ -64,14 +64,14 @@ def apart() -> Iterator[ThrowAwayBroker]:
         yield running
 
 
-@pytest.mark.parametrize("away", [False, True], ids=["Kafka is there", "Kafka is away"])
+@pytest.mark.parametrize("down", [False, True], ids=["Kafka is up", "Kafka is down"])
 @pytest.mark.parametrize("code", [STOPPED, SHARING, SENDING, IN_TRANSACTION])
-def test_a_process_ends(apart: ThrowAwayBroker, code: str, away: bool) -> None:
-    """What is under way when Kafka goes away is a commit: a client waits for its answer."""
-    halt = f"os.kill({apart.pid}, signal.SIGSTOP)" if away else "pass"
+def test_a_process_exits(apart: ThrowAwayBroker, code: str, down: bool) -> None:
+    """A commit is in progress when Kafka goes down: the client waits for its response."""
+    halt = f"os.kill({apart.pid}, signal.SIGSTOP)" if down else "pass"
     source = "import os, signal, threading\nimport millstream as ms\n"
     source += f"topic, kafka = 't', {apart.address!r}\n"
-    body = dedent(code).format(away=away, away_now=halt, more=3 if away else 0)
+    body = dedent(code).format(down=down, pause=halt, more=3 if down else 0)
     source += body + "print('done', flush=True)\n"
     command = [sys.executable, "-c", source]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -82,7 +82,7 @@ def test_a_process_ends(apart: ThrowAwayBroker, code: str, away: bool) -> None:
             assert process.stdout.readline() == "done\n"
             began = time.monotonic()
             assert process.wait() == 0
-            assert time.monotonic() - began < (LATEST if away else AT_ONCE)
+            assert time.monotonic() - began < (LATEST if down else AT_ONCE)
         finally:
             watch.cancel()
             process.kill()

@@ -1,4 +1,4 @@
-"""Batches with something wrong give exactly their records or the one error, never anything else."""
+"""Mutated batches give exactly their records or `BadBatch`, and nothing else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.oracles import batches_oracle
 
 
 def thrown(seed: int, count: int, *how: str) -> str:
-    """What the reader made of so many mutations, in a process with little memory."""
+    """The output for so many mutations, in a process with little memory."""
     ended = subprocess.run(
         [sys.executable, "-m", "tests.kafka.mutations", str(seed), str(count), *how],
         capture_output=True, text=True, check=False,
@@ -24,12 +24,12 @@ def thrown(seed: int, count: int, *how: str) -> str:
     return ended.stdout
 
 
-def test_the_oracle_has_the_checksum_of_the_book() -> None:
+def test_the_checksum_of_the_oracle_is_crc32c() -> None:
     assert batches_oracle.crc32c(b"123456789") == 0xE3069283
     assert google_crc32c.value(b"123456789") == 0xE3069283
 
 
-def test_some_thousand_mutations_of_every_codec_give_what_the_oracle_finds() -> None:
+def test_thousands_of_mutations_of_every_codec_match_the_oracle() -> None:
     said = thrown(1, 4_000)
 
     assert "0 wrong" in said
@@ -47,7 +47,7 @@ def test_mutations_that_a_broker_sends_are_refused_or_read_by_the_client_of_pipe
 
 @pytest.mark.soak
 @pytest.mark.parametrize("how", [(), ("broker",)], ids=["direct", "broker"])
-def test_a_million_mutations_of_every_codec_give_what_the_oracle_finds(
+def test_a_million_mutations_of_every_codec_match_the_oracle(
     how: tuple[str, ...],
 ) -> None:
     seed = int.from_bytes(os.urandom(4))

@@ -1,4 +1,4 @@
-"""Groups whose members are other Kafka clients too, with the settings those have by default."""
+"""Groups with members of other Kafka clients, which use their default settings."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ EACH = 50
 
 
 class Member:
-    """A member that reads in a thread of its own."""
+    """A member that reads in a separate thread."""
 
     def __init__(self) -> None:
         self.seen: set[tuple[int, int]] = set()
-        self.over = threading.Event()
+        self.stopping = threading.Event()
         self.thread = threading.Thread(target=self.read)
 
     def read(self) -> None:
@@ -40,7 +40,7 @@ class Member:
 
 
 class PlainMember(Member):
-    """confluent-kafka, as its documentation begins."""
+    """confluent-kafka with default settings."""
 
     def __init__(self, address: str, topic: str) -> None:
         super().__init__()
@@ -50,9 +50,9 @@ class PlainMember(Member):
         self.client.subscribe([topic])
 
     def read(self) -> None:
-        while not self.over.is_set():
+        while not self.stopping.is_set():
             message = self.client.poll(0.1)
-            self.owned = {place.partition for place in self.client.assignment()}
+            self.owned = {part.partition for part in self.client.assignment()}
             if message is not None and message.error() is None:
                 self.seen.add((message.partition(), message.offset()))  # type: ignore[arg-type]
         self.client.close()
@@ -62,7 +62,7 @@ class PlainMember(Member):
 
 
 class OurMember(Member):
-    """ours"""
+    """Millstream's consumer."""
 
     def __init__(self, consumer: Consumer) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ def reading(member: Member) -> Iterator[Member]:
     try:
         yield member
     finally:
-        member.over.set()
+        member.stopping.set()
         if isinstance(member, OurMember):
             member.consumer.stop()
         member.thread.join()
@@ -97,7 +97,7 @@ def fill(log: Log, topic: str, *, partitions: int = PARTITIONS, each: int = EACH
 
 @pytest.mark.parametrize("ours_first", [True, False], ids=["ours first", "theirs first"])
 @pytest.mark.parametrize("assignor", ["range", "roundrobin"])
-def test_a_member_with_the_defaults_of_librdkafka_shares_the_work(
+def test_a_librdkafka_member_with_default_settings_shares_the_partitions(
     log: Log, topic: str, assignor: Literal["range", "roundrobin"], ours_first: bool
 ) -> None:
     log.topics.create(topic, partitions=PARTITIONS)
@@ -125,7 +125,7 @@ def test_a_member_with_the_defaults_of_librdkafka_shares_the_work(
 
 
 @pytest.mark.parametrize("assignor", [None, "range"])
-def test_members_without_an_assignor_in_common_are_told_what_to_do(
+def test_members_without_a_common_assignor_get_an_error_that_names_one(
     log: Log, topic: str, assignor: Literal["range"] | None
 ) -> None:
     log.topics.create(topic, partitions=2)
@@ -134,18 +134,18 @@ def test_members_without_an_assignor_in_common_are_told_what_to_do(
     ours, wanted = "cooperative-sticky", "range"
     if assignor:
         ours, wanted = "range, roundrobin", "cooperative-sticky"
-    said = rf'{ours}\); make this consumer with assignor="{wanted}"'
+    message = rf'{ours}; create this consumer with assignor="{wanted}"'
     with reading(other):
         assert eventually(lambda: len(other.owns()) == 2)
         consumer = log.consumer(topic, group=topic, assignor=assignor)
-        with pytest.raises(MillstreamError, match=said) as raised:
+        with pytest.raises(MillstreamError, match=message) as raised:
             next(iter(consumer))
         assert f"the members of the group {topic} need" in str(raised.value)
         consumer.stop()
         consumer.close()
 
 
-def test_a_member_that_gives_all_partitions_back_can_move_and_pause(log: Log, topic: str) -> None:
+def test_a_member_with_an_eager_assignor_can_seek(log: Log, topic: str) -> None:
     log.topics.create(topic, partitions=2)
     fill(log, topic, partitions=2, each=200)
     with log.consumer(topic, group=topic, assignor="range", until_end=True) as consumer:
@@ -160,22 +160,22 @@ def test_a_member_that_gives_all_partitions_back_can_move_and_pause(log: Log, to
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"assignor": "sticky", "group": "g"}, "assignor needs one of .* got 'sticky'"),
         ({"assignor": "range"}, "assignor= needs a group"),
-        ({"settings": {"partition.assignment.strategy": "range"}}, "left to assignor="),
+        ({"settings": {"partition.assignment.strategy": "range"}}, "set by assignor="),
     ],
 )
-def test_an_assignor_that_cannot_be_is_refused(
-    log: Log, topic: str, options: dict[str, Any], said: str
+def test_an_invalid_assignor_is_refused(
+    log: Log, topic: str, options: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(InvalidInput, match=said):
+    with pytest.raises(InvalidInput, match=message):
         log.consumer(topic, **options)
 
 
-def test_moving_one_partition_doubles_nothing_of_the_others(log: Log, topic: str) -> None:
-    """What was fetched of them and waits is handed out once; also what waits while paused."""
+def test_seeking_in_one_partition_duplicates_no_records_of_others(log: Log, topic: str) -> None:
+    """Records fetched of them are delivered once, also those kept while paused."""
     log.topics.create(topic, partitions=3)
     fill(log, topic, partitions=3, each=300)
     seen: list[tuple[int, int]] = []

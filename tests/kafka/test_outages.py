@@ -39,7 +39,7 @@ CALLS: dict[str, Callable[[str], object]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_where_nobody_listens_every_call_says_so_at_once(
+def test_every_call_fails_at_once_if_no_broker_listens(
     name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     begun = time.monotonic()
@@ -54,34 +54,34 @@ def test_where_nobody_listens_every_call_says_so_at_once(
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """A port that takes connections and never answers."""
+    """A port that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
-def test_where_nobody_answers_every_call_says_so_within_five_seconds(
+def test_every_call_fails_within_five_seconds_if_the_broker_does_not_answer(
     silent: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def told(name: str) -> str:
+    def error_of(name: str) -> str:
         with pytest.raises(Unavailable) as raised:
             CALLS[name](silent)
         return str(raised.value)
 
     begun = time.monotonic()
     with ThreadPoolExecutor(len(CALLS)) as pool:
-        said = list(pool.map(told, CALLS))
+        errors = list(pool.map(error_of, CALLS))
 
     assert time.monotonic() - begun < 6
-    assert all(f"{silent} to answer" in sentence for sentence in said)
+    assert all(f"{silent} to answer" in error for error in errors)
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_host_that_does_not_exist_is_named() -> None:
+def test_an_unknown_host_is_named() -> None:
     with pytest.raises(Unavailable, match=r"nowhere\.invalid:9092 .* resolve"):
         Topics("nowhere.invalid:9092").list()
 
 
-def test_what_is_no_kafka_is_told_so() -> None:
+def test_a_server_that_is_not_kafka_counts_as_unavailable() -> None:
     def answer(server: socket.socket) -> None:
         connection, _ = server.accept()
         with connection:
@@ -94,7 +94,7 @@ def test_what_is_no_kafka_is_told_so() -> None:
             Cluster(f"127.0.0.1:{server.getsockname()[1]}").ping()
 
 
-def test_a_cluster_that_does_not_let_us_in_is_told_without_the_password(
+def test_the_error_of_a_failed_login_does_not_contain_the_password(
     broker: ThrowAwayBroker, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     canary = "canary-51e0"
@@ -111,12 +111,12 @@ def test_a_cluster_that_does_not_let_us_in_is_told_without_the_password(
     with pytest.raises(Unavailable) as refused:
         cluster.ping()
 
-    told = f"{refused.value!r} {refused.value} {caplog.text} {capfd.readouterr()}"
-    assert canary not in told
+    output = f"{refused.value!r} {refused.value} {caplog.text} {capfd.readouterr()}"
+    assert canary not in output
 
 
 class Appender(threading.Thread):
-    """Sends numbers until it is told to end, and notes which were acknowledged."""
+    """Sends numbers until `ending` is set, and records which were acknowledged."""
 
     def __init__(self, log: Log, topic: str, *, idempotent: bool) -> None:
         super().__init__()
@@ -125,10 +125,10 @@ class Appender(threading.Thread):
         self.ending = threading.Event()
         self._topic, self._idempotent = topic, idempotent
         self._producer = Producer(
-            log.address, idempotent=idempotent, on_delivery=self._heard, linger="1 ms"
+            log.address, idempotent=idempotent, on_delivery=self._on_delivery, linger="1 ms"
         )
 
-    def _heard(self, delivery: Delivery) -> None:
+    def _on_delivery(self, delivery: Delivery) -> None:
         if delivery.error is None:
             self.acknowledged.append(delivery.value)
 
@@ -154,7 +154,7 @@ class Reader(threading.Thread):
             self.values.extend(record.value for record in consumer)
 
 
-def test_a_killed_broker_loses_nothing_it_acknowledged_and_doubles_nothing() -> None:
+def test_a_killed_broker_neither_loses_nor_duplicates_acknowledged_records() -> None:
     with started() as running:
         log = Log(running.address)
         for name in ("idempotent", "plain"):
@@ -193,7 +193,7 @@ def test_a_killed_broker_loses_nothing_it_acknowledged_and_doubles_nothing() -> 
     assert Counter(reader.values) == once, "the reader missed or repeated something"
 
 
-def test_an_outage_that_lasts_is_told_and_survived() -> None:
+def test_clients_raise_during_an_outage_and_continue_after_it() -> None:
     with started() as running:
         log = Log(running.address)
         log.topics.create("t")
@@ -208,7 +208,9 @@ def test_an_outage_that_lasts_is_told_and_survived() -> None:
 
         begun = time.monotonic()
         producer.send("t", b"3")
-        with pytest.raises(Unavailable, match=r"1 sent record needs an answer .* within 500 ms"):
+        with pytest.raises(
+            Unavailable, match=r"1 sent record needs an acknowledgement .* within 500 ms"
+        ):
             producer.flush("500 ms")
         with pytest.raises(Unavailable, match="to answer"):
             member.commit()

@@ -26,16 +26,20 @@ VECTORS = {
 }
 
 
-def test_the_oracle_agrees_with_the_vectors_of_kafka_itself() -> None:
+def test_the_oracle_agrees_with_kafkas_test_vectors() -> None:
     assert {key: java_hash(key) for key in VECTORS} == VECTORS
 
 
 @given(st.binary(max_size=40), st.integers(1, 200))
-def test_a_key_goes_where_javas_client_would_send_it(key: bytes, partitions: int) -> None:
+def test_a_key_goes_to_the_partition_that_the_java_client_chooses(
+    key: bytes, partitions: int
+) -> None:
     assert partition_of(key, partitions) == java_partition(key, partitions)
 
 
-def test_records_rest_in_the_partition_that_java_would_choose(log: Log, topic: str) -> None:
+def test_records_are_stored_in_the_partition_that_the_java_client_chooses(
+    log: Log, topic: str
+) -> None:
     log.topics.create(topic, partitions=7)
     keys = [*VECTORS, b"", *(b"key-%d" % i for i in range(200))]
     with Producer(log.address) as producer:
@@ -48,7 +52,7 @@ def test_records_rest_in_the_partition_that_java_would_choose(log: Log, topic: s
     assert found == {(key, java_partition(key, 7)) for key in keys}
 
 
-def test_records_without_a_key_are_spread(log: Log, topic: str) -> None:
+def test_records_without_a_key_are_distributed(log: Log, topic: str) -> None:
     log.topics.create(topic, partitions=3)
     with Producer(log.address) as producer:
         for _ in range(60):
@@ -59,7 +63,7 @@ def test_records_without_a_key_are_spread(log: Log, topic: str) -> None:
     assert {record.partition for record in log.read(topic)} == {0, 1, 2}
 
 
-def test_round_robin_takes_the_partitions_in_turn_whatever_the_key(log: Log, topic: str) -> None:
+def test_round_robin_ignores_keys(log: Log, topic: str) -> None:
     log.topics.create(topic, partitions=3)
     with Producer(log.address, partitioner="round_robin") as producer:
         producer.send_many(topic, [b"a"] * 4, keys=[b"same"] * 4)
@@ -70,7 +74,9 @@ def test_round_robin_takes_the_partitions_in_turn_whatever_the_key(log: Log, top
     assert sorted(placed) == [0, 0, 1, 1, 2]
 
 
-def test_a_partitioner_of_ones_own_gets_key_bytes_and_count(log: Log, topic: str) -> None:
+def test_a_user_partitioner_gets_the_bytes_of_the_key_and_the_partition_count(
+    log: Log, topic: str
+) -> None:
     log.topics.create(topic, partitions=4)
     seen = []
 
@@ -104,7 +110,7 @@ def test_crc32_keeps_a_key_in_one_partition(log: Log, topic: str) -> None:
 
 
 @pytest.mark.parametrize("chosen", [3, -1, True, "1", None, 1.0])
-def test_a_partitioner_that_names_no_partition_is_told_so(chosen: object) -> None:
+def test_a_partitioner_that_returns_no_valid_partition_is_refused(chosen: object) -> None:
     choose = chooser(lambda _key, _count: chosen)  # type: ignore[arg-type, return-value]
     assert choose is not None
 

@@ -1,4 +1,4 @@
-"""Partitions that come and go while records are fetched: nothing is lost, nothing is doubled."""
+"""Rebalances during a fetch lose and duplicate no records."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def all_held(_: Link, slots: Iterable[Slot]) -> dict[Slot, tuple[int, int]]:
 
 @pytest.fixture
 def begin(monkeypatch: pytest.MonkeyPatch) -> Begin:
-    """A member of a group whose client follows a script; it needs no cluster."""
+    """A group member with a scripted client; it needs no cluster."""
 
-    def begun(*steps: Any, **options: Any) -> Consumer:
+    def started(*steps: Any, **options: Any) -> Consumer:
         client = ScriptedClient(*steps)
         monkeypatch.setattr(
             "millstream.kafka.clients.consuming.consumer.slots_of", lambda *_: [("t", 0), ("t", 1)]
@@ -53,7 +53,7 @@ def begin(monkeypatch: pytest.MonkeyPatch) -> Begin:
         client.ended = consumer.stop
         return consumer
 
-    return begun
+    return started
 
 
 def given(client: ScriptedClient) -> list[Message]:
@@ -66,7 +66,7 @@ def some(*places: tuple[int, int]) -> Callable[[ScriptedClient], list[Message]]:
 
 
 def one_leaves(*places: tuple[int, int]) -> Callable[[ScriptedClient], list[Message]]:
-    """Partition 1 goes to another member in the call that brings these records."""
+    """Partition 1 is revoked in the call that returns these records."""
 
     def step(client: ScriptedClient) -> list[Message]:
         client.take_away(1)
@@ -75,13 +75,13 @@ def one_leaves(*places: tuple[int, int]) -> Callable[[ScriptedClient], list[Mess
     return step
 
 
-def test_records_that_come_while_another_partition_leaves_are_not_lost(begin: Begin) -> None:
+def test_records_fetched_while_another_partition_is_revoked_are_not_lost(begin: Begin) -> None:
     consumer = begin(given, some(), one_leaves((0, 0), (0, 1)), some((0, 2)))
 
     assert [record.value for record in consumer] == [b"0:0", b"0:1", b"0:2"]
 
 
-def test_records_of_a_partition_that_left_in_the_same_fetch_are_not_handed_out(
+def test_records_of_a_partition_revoked_in_the_same_fetch_are_not_delivered(
     begin: Begin,
 ) -> None:
     consumer = begin(given, some((1, 0)), one_leaves((0, 0)), some((0, 1)))
@@ -90,7 +90,7 @@ def test_records_of_a_partition_that_left_in_the_same_fetch_are_not_handed_out(
     assert consumer.position() == {("t", 0): 2}
 
 
-def test_a_batch_holds_no_row_of_a_partition_that_left_while_it_was_gathered(
+def test_a_batch_has_no_rows_of_a_partition_revoked_while_it_was_read(
     begin: Begin,
 ) -> None:
     consumer = begin(given, some(), some((0, 0), (1, 0)), one_leaves((0, 1)))
@@ -102,7 +102,7 @@ def test_a_batch_holds_no_row_of_a_partition_that_left_while_it_was_gathered(
     assert consumer.position() == {("t", 0): 2}
 
 
-def test_a_first_batch_that_failed_is_handed_out_again(begin: Begin) -> None:
+def test_a_first_batch_that_failed_is_redelivered(begin: Begin) -> None:
     consumer = begin(lambda client: [*given(client), message(0, 0)], some((0, 1)))
 
     def fail() -> None:
@@ -115,7 +115,7 @@ def test_a_first_batch_that_failed_is_handed_out_again(begin: Begin) -> None:
     assert consumer.position() == {("t", 0): 0, ("t", 1): 0}
 
 
-def beside() -> dict[str, Any]:
+def stored() -> dict[str, Any]:
     return {"delivery": "exactly_once", "offsets": SqlOffsets(sqlite3.connect(":memory:"), "r")}
 
 
@@ -128,10 +128,10 @@ def leave(how: str, *places: tuple[int, int]) -> Callable[[ScriptedClient], list
 
 
 @pytest.mark.parametrize("how", ["take_away", "lose"])
-def test_what_was_handed_out_of_a_partition_that_left_is_kept_with_the_next_commit(
+def test_records_delivered_before_a_revocation_are_part_of_the_next_commit(
     begin: Begin, how: str
 ) -> None:
-    options = beside()
+    options = stored()
     records = iter(consumer := begin(given, some((1, 0)), some(), leave(how, (0, 0)), **options))
 
     assert [next(records).value, next(records).value] == [b"1:0", b"0:0"]
@@ -141,31 +141,31 @@ def test_what_was_handed_out_of_a_partition_that_left_is_kept_with_the_next_comm
 
 
 @pytest.mark.parametrize("how", ["take_away", "lose"])
-def test_a_commit_fails_when_another_has_gone_on_in_a_partition_that_left(
+def test_a_commit_fails_if_another_member_has_continued_in_a_revoked_partition(
     begin: Begin, how: str
 ) -> None:
-    options = beside()
+    options = stored()
     records = iter(consumer := begin(given, some((1, 0)), some(), leave(how, (0, 0)), **options))
     assert [next(records).value, next(records).value] == [b"1:0", b"0:0"]
     options["offsets"].advance({("t", 1): (None, 5)})
 
-    with pytest.raises(Fenced, match="another that has gone on"):
+    with pytest.raises(Fenced, match="another that has continued"):
         consumer.commit()
 
 
-def test_a_partition_that_comes_back_before_the_commit_stops_the_reader(begin: Begin) -> None:
+def test_a_partition_assigned_again_before_the_commit_raises(begin: Begin) -> None:
     def back(client: ScriptedClient) -> list[Message]:
         client.give(1)
         return []
 
-    consumer = begin(given, some((1, 0)), some(), leave("take_away"), back, **beside())
+    consumer = begin(given, some((1, 0)), some(), leave("take_away"), back, **stored())
 
-    with pytest.raises(Fenced, match=r"t/1 need to be committed before it is given again"):
+    with pytest.raises(Fenced, match=r"t/1 need to be committed before a rebalance"):
         list(consumer)
 
 
-def test_a_partition_that_left_unread_is_nobodys_trouble(begin: Begin) -> None:
-    options = beside()
+def test_a_partition_revoked_unread_causes_no_error(begin: Begin) -> None:
+    options = stored()
 
     def back(client: ScriptedClient) -> list[Message]:
         options["offsets"].advance({("t", 1): (None, 5)})

@@ -55,7 +55,7 @@ def test_a_mapping_can_be_read_back(value: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         (5, "got 5 of type int"),
         (["a"], "type list"),
@@ -63,23 +63,23 @@ def test_a_mapping_can_be_read_back(value: dict[str, object]) -> None:
         ({"a": float("nan")}, "JSON can hold"),
     ],
 )
-def test_a_value_that_cannot_be_encoded_is_named(value: Any, said: str) -> None:
-    with pytest.raises(InvalidInput, match=said):
+def test_a_value_that_cannot_be_encoded_is_named(value: Any, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
         encode(value)
 
 
-def test_text_and_views_of_bytes_are_taken() -> None:
+def test_text_and_memoryviews_are_encoded() -> None:
     assert encode("ü") == b"\xc3\xbc"
     assert encode(bytearray(b"x")) == encode(memoryview(b"x")) == b"x"
     assert encode(None) is None
 
 
-def test_a_mapping_is_no_key() -> None:
-    with pytest.raises(InvalidInput, match="equal keys must be equal bytes"):
+def test_a_mapping_is_refused_as_key() -> None:
+    with pytest.raises(InvalidInput, match="equal keys need equal bytes"):
         encode_key({"a": 1})
 
 
-def test_headers_keep_order_and_repeats() -> None:
+def test_headers_keep_their_order_and_repeated_names() -> None:
     assert encode_headers([("a", "1"), ("a", b"2"), ("b", None)]) == [
         ("a", b"1"),
         ("a", b"2"),
@@ -89,28 +89,28 @@ def test_headers_keep_order_and_repeats() -> None:
 
 
 @pytest.mark.parametrize("headers", [["ab", "c"], [("a",)], 5, [(1, b"x")], {"a": 5}])
-def test_headers_that_are_none_are_refused(headers: Any) -> None:
+def test_invalid_headers_are_refused(headers: Any) -> None:
     with pytest.raises(InvalidInput, match="header"):
         encode_headers(headers)
 
 
 @given(st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 31), timezones=st.just(UTC)))
-def test_a_time_survives_up_to_its_milliseconds(time: datetime) -> None:
+def test_a_time_is_kept_to_the_millisecond(time: datetime) -> None:
     whole = time.replace(microsecond=time.microsecond // 1000 * 1000)
 
     assert moment(milliseconds(time)) == whole
 
 
-def test_a_time_beyond_the_calendar_is_its_last() -> None:
+def test_a_time_after_the_year_9999_is_the_last_time_of_python() -> None:
     assert moment(2**62).year == 9999
 
 
 @pytest.mark.parametrize("time", ["now", 1.5, True, None, -1, datetime(1969, 12, 31)])
-def test_a_time_that_is_none_is_refused(time: Any) -> None:
+def test_an_invalid_time_is_refused(time: Any) -> None:
     with pytest.raises(InvalidInput, match="timestamp needs"):
         milliseconds(time)
 
 
-def test_the_epoch_itself_is_refused_as_it_would_be_taken_for_now() -> None:
+def test_the_epoch_is_refused_because_the_client_treats_it_as_now() -> None:
     with pytest.raises(InvalidInput, match='the client treats 0 as "now"'):
         sent_at(datetime(1970, 1, 1))

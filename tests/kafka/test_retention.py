@@ -15,12 +15,12 @@ SMALL_SEGMENTS = {"segment.ms": 100, "segment.bytes": 1_048_576}
 
 
 def keep_writing(log: Log, topic: str) -> None:
-    """Segments are closed by the next record: one more, of a key nobody asks for."""
+    """Append a record of another key, because a segment is only closed by the next record."""
     with Producer(log.address) as producer:
         producer.send(topic, b"filler", key=b"filler")
 
 
-def test_what_is_older_than_the_retention_goes_and_reading_it_is_an_error(
+def test_records_older_than_the_retention_are_removed_and_reading_them_raises(
     log: Log, topic: str
 ) -> None:
     log.topics.create(topic, retention="300 ms", settings=SMALL_SEGMENTS)
@@ -40,7 +40,7 @@ def test_what_is_older_than_the_retention_goes_and_reading_it_is_an_error(
     assert not {b"0", b"1", b"2", b"3", b"4"} & set(log.values(topic))
 
 
-def test_what_is_beyond_the_size_goes(log: Log, topic: str) -> None:
+def test_records_beyond_the_retention_size_are_removed(log: Log, topic: str) -> None:
     log.topics.create(topic, retention_bytes=2_000_000, settings={"segment.bytes": 1_048_576})
     with Producer(log.address, compression="none") as producer:
         for _ in range(8):
@@ -52,7 +52,7 @@ def test_what_is_beyond_the_size_goes(log: Log, topic: str) -> None:
     assert log.topics.describe(topic).offsets_held * 100_000 >= 1_000_000
 
 
-def test_a_group_that_was_away_too_long_is_told_what_it_missed(log: Log, topic: str) -> None:
+def test_a_group_that_missed_records_raises_with_the_offset(log: Log, topic: str) -> None:
     log.topics.create(topic, retention="300 ms", settings=SMALL_SEGMENTS)
     log.fill(topic, [b"%d" % i for i in range(5)])
     with log.consumer(topic, group=topic) as consumer:

@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 CANARY = "canary-4f9b1d"
 
 
-def test_an_address_that_is_given_wins_over_the_environment(
+def test_an_explicit_address_has_precedence_over_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("MILLSTREAM_KAFKA", "elsewhere:9092")
+    monkeypatch.setenv("MILLSTREAM_KAFKA", "there:9092")
 
     assert Cluster.resolve("here:1").address == "here:1"
-    assert Cluster.resolve().address == "elsewhere:9092"
+    assert Cluster.resolve().address == "there:9092"
 
 
-def test_without_any_broker_the_message_says_how_to_get_one() -> None:
+def test_without_a_broker_the_error_says_how_to_start_one() -> None:
     with pytest.raises(Unavailable, match=r"millstream up.*--kafka.*MILLSTREAM_KAFKA"):
         Cluster.resolve()
 
@@ -40,18 +40,18 @@ def test_an_address_needs_host_and_port(address: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["localhost:9092", "a:1,b-2.c:65535", "[::1]:9092"])
-def test_host_and_port_are_an_address(address: str) -> None:
+def test_valid_addresses_are_accepted(address: str) -> None:
     assert Cluster(address).address == address
 
 
-def test_a_password_written_into_the_address_is_not_repeated() -> None:
+def test_a_password_in_the_address_is_masked_in_the_error() -> None:
     with pytest.raises(InvalidInput) as refused:
         Cluster(f"ada:{CANARY}@host:9092")
     assert CANARY not in str(refused.value)
     assert "***@host:9092" in str(refused.value)
 
 
-def test_variables_win_over_the_file(tmp_path: Path) -> None:
+def test_variables_have_precedence_over_the_file(tmp_path: Path) -> None:
     file = tmp_path / "kafka.properties"
     file.write_text("# ours\nsecurity.protocol = SASL_SSL\n\nsasl.username=from file\n")
 
@@ -90,7 +90,7 @@ def test_a_setting_outside_the_list_is_refused_by_name(name: str, hint: str) -> 
     assert CANARY not in str(refused.value)
 
 
-def test_a_mistyped_variable_is_refused_with_the_one_meant() -> None:
+def test_a_misspelled_variable_is_refused_with_a_suggestion() -> None:
     with pytest.raises(InvalidSpec, match=r"SASL_PASWORD.*mean MILLSTREAM_KAFKA_SASL_PASSWORD"):
         outside_settings({"MILLSTREAM_KAFKA_SASL_PASWORD": CANARY})
 
@@ -117,7 +117,7 @@ def test_a_missing_file_of_settings_is_named(tmp_path: Path) -> None:
         outside_settings({"MILLSTREAM_KAFKA_SETTINGS": str(tmp_path / "nowhere.properties")})
 
 
-def test_references_are_resolved_where_the_client_is_made(
+def test_references_are_resolved_when_the_client_is_configured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secret = tmp_path / "password"
@@ -177,7 +177,7 @@ def test_nothing_that_prints_a_cluster_prints_its_secrets(
     assert "'ssl.key.password': '${env:THE_KEY}'" in repr(cluster)
 
 
-def test_a_client_that_cannot_be_made_does_not_tell_the_secret(tmp_path: Path) -> None:
+def test_the_error_of_a_client_that_cannot_be_opened_has_no_secret(tmp_path: Path) -> None:
     cluster = Cluster(
         "host:1",
         {
@@ -205,7 +205,7 @@ def test_a_wrong_value_is_named_with_its_setting() -> None:
         ),
     )
 )
-def test_what_is_written_as_a_file_or_as_variables_is_read_alike(
+def test_a_file_and_variables_give_the_same_settings(
     tmp_path_factory: pytest.TempPathFactory, written: dict[str, str]
 ) -> None:
     file = tmp_path_factory.mktemp("settings") / "kafka.properties"

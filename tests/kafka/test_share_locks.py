@@ -1,4 +1,4 @@
-"""Locks that run out: what is given back late takes nothing back that is done."""
+"""Expired locks: releasing records late does not undo acknowledgements."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ACCEPT, RELEASE = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE
 
 
 class Clock:
-    """A time that moves when it is told to."""
+    """A clock that a test sets."""
 
     now = 0.0
 
@@ -34,11 +34,11 @@ class Clock:
 
 
 class Queue:
-    """A client whose cluster undoes a whole request when something is given back late."""
+    """A client whose cluster refuses a whole request if it releases records late."""
 
     def __init__(self, clock: Clock, *offsets: int) -> None:
         self._clock, self._offsets = clock, offsets
-        self._told: list[tuple[int, AcknowledgeType]] = []
+        self._unsent: list[tuple[int, AcknowledgeType]] = []
         self.requests: list[list[tuple[int, AcknowledgeType]]] = []
         self.ended: Callable[[], None] = lambda: None
 
@@ -52,14 +52,14 @@ class Queue:
             self.ended()
         return [message(0, offset) for offset in found]
 
-    def acknowledge(self, held: Message, how: AcknowledgeType) -> None:
-        self._told.append((held.offset() or 0, how))
+    def acknowledge(self, record: Message, how: AcknowledgeType) -> None:
+        self._unsent.append((record.offset() or 0, how))
 
     def commit_sync(self, timeout: float) -> dict[TopicPartition, KafkaException | None]:
-        told, self._told = self._told, []
-        self.requests.append(told)
+        request, self._unsent = self._unsent, []
+        self.requests.append(request)
         refused = KafkaException(KafkaError(KafkaError.INVALID_RECORD_STATE))
-        late = self._clock.now > 1 and any(how == RELEASE for _, how in told)
+        late = self._clock.now > 1 and any(how == RELEASE for _, how in request)
         return {TopicPartition("t", 0): refused if late else None}
 
 
@@ -72,17 +72,18 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def queue(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Queue:
-    """Three records taken at once and locked for a second."""
+    """Three records fetched at once and locked for a second."""
     client = Queue(clock, 0, 1, 2)
     monkeypatch.setattr("millstream.kafka.clients.consuming.share_consumer.slots_of", lambda *_: [])
     monkeypatch.setattr(
-        "millstream.kafka.clients.consuming.share_consumer.settled", lambda *_: ShareGroup(1.0, 5)
+        "millstream.kafka.clients.consuming.share_consumer.apply_settings",
+        lambda *_: ShareGroup(1.0, 5),
     )
     monkeypatch.setattr(Link, "share_consumer", lambda *_: client)
     return client
 
 
-def test_at_an_exception_what_is_late_is_given_back_apart_from_what_is_done(
+def test_after_an_exception_expired_records_are_released_in_a_separate_request(
     queue: Queue, clock: Clock
 ) -> None:
     def fail() -> None:
@@ -98,7 +99,7 @@ def test_at_an_exception_what_is_late_is_given_back_apart_from_what_is_done(
     assert queue.requests == [[(0, ACCEPT)], [(1, RELEASE), (2, RELEASE)]]
 
 
-def test_in_the_loop_what_is_late_is_given_back_apart_from_what_is_done(
+def test_in_the_loop_expired_records_are_released_in_a_separate_request(
     queue: Queue, clock: Clock
 ) -> None:
     with ms.ShareConsumer("t", group="g", kafka="127.0.0.1:1") as consumer:
@@ -109,7 +110,7 @@ def test_in_the_loop_what_is_late_is_given_back_apart_from_what_is_done(
     assert queue.requests == [[(0, ACCEPT)], [(1, ACCEPT)], [(2, RELEASE)]]
 
 
-def test_at_the_end_what_is_done_is_told_before_the_rest_is_given_back(
+def test_closing_acknowledges_processed_records_before_it_releases_the_rest(
     queue: Queue,
 ) -> None:
     with ms.ShareConsumer("t", group="g", kafka="127.0.0.1:1") as consumer:

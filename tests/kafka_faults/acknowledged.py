@@ -1,10 +1,10 @@
-"""The judge, in a process of its own: what the cluster took must have come out, once.
+"""Checks in a separate process that every acknowledged id is in the output exactly once.
 
     python acknowledged.py '{"kafka": …, "output": …, "notes": …}'
 
-It prints JSON: ids that were acknowledged and did not come out (lost), that came out more than
-once (doubled), and that nobody can have written (phantom). Ids whose writing ended with an error
-may be there or not. It imports nothing of what it judges.
+It prints JSON: acknowledged ids that are not in the output (lost), ids that are there more than
+once (duplicated), and ids that were never written (phantom). Ids whose delivery failed may be there
+or not. It imports nothing of `millstream`.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 
 def noted(notes: str) -> tuple[set[int], set[int]]:
-    """The ids that were taken, and those of which nobody knows."""
-    found: dict[str, set[int]] = {"taken": set(), "unknown": set()}
+    """The ids that were acknowledged, and those whose delivery failed."""
+    found: dict[str, set[int]] = {"acknowledged": set(), "unknown": set()}
     for line in Path(notes).read_text().splitlines():
         word, _, number = line.partition(" ")
         found[word].add(int(number))
-    return found["taken"], found["unknown"]
+    return found["acknowledged"], found["unknown"]
 
 
-def came_out(kafka: str, topic: str) -> Counter[int]:
-    """The ids in the output, read with committed eyes up to its end."""
-    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "judge", "log_level": 0,
+def output_ids(kafka: str, topic: str) -> Counter[int]:
+    """The ids in committed records of the output, and how often each is there."""
+    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "check", "log_level": 0,
                          "isolation.level": "read_committed", "enable.partition.eof": True,
                          "auto.offset.reset": "earliest"})  # fmt: skip
     partitions = consumer.list_topics(topic, timeout=60).topics[topic].partitions
@@ -48,19 +48,19 @@ def came_out(kafka: str, topic: str) -> Counter[int]:
     return found
 
 
-def judge(kafka: str, output: str, notes: str) -> dict[str, Any]:
-    taken, unknown = noted(notes)
-    found = came_out(kafka, output)
+def check(kafka: str, output: str, notes: str) -> dict[str, Any]:
+    acknowledged, unknown = noted(notes)
+    found = output_ids(kafka, output)
     return {
-        "taken": len(taken),
+        "acknowledged": len(acknowledged),
         "unknown": len(unknown),
-        "came out": len(found),
-        "lost": sorted(taken - set(found)),
-        "doubled": sorted(number for number, times in found.items() if times > 1),
-        "phantom": sorted(set(found) - taken - unknown),
+        "output": len(found),
+        "lost": sorted(acknowledged - set(found)),
+        "duplicated": sorted(number for number, times in found.items() if times > 1),
+        "phantom": sorted(set(found) - acknowledged - unknown),
     }
 
 
 if __name__ == "__main__":
-    print(json.dumps(judge(**json.loads(sys.argv[1]))))
+    print(json.dumps(check(**json.loads(sys.argv[1]))))
     assert not any(name.partition(".")[0] == "millstream" for name in sys.modules)

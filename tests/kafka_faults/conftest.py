@@ -1,4 +1,4 @@
-"""One cluster of three brokers for all of these tests; each test leaves it whole."""
+"""One cluster of three brokers for all tests in this folder; it is repaired after each test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def cluster(own_home: None) -> Iterator[ThrowAwayBrokers]:
-    """Three real brokers that are controllers too."""
+    """Three real brokers, which are also controllers."""
     from millstream.testing import brokers
 
     began = time.monotonic()
@@ -26,6 +26,6 @@ def cluster(own_home: None) -> Iterator[ThrowAwayBrokers]:
 
 @pytest.fixture
 def three(cluster: ThrowAwayBrokers) -> Iterator[ThrowAwayBrokers]:
-    """The cluster, whole before and after."""
+    """The cluster, repaired afterwards."""
     yield cluster
     cluster.repair()

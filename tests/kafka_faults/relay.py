@@ -1,4 +1,4 @@
-"""A network in between that can be cut, held up and slowed: a relay of our own, in threads."""
+"""A TCP relay in threads, which can cut, stall and slow the connections through it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PIECE = 1 << 16
 
 
 class Relay:
-    """Passes bytes between clients at one port and a broker at another, of the loopback."""
+    """Forwards bytes between clients at one port of the loopback and a broker at another."""
 
     def __init__(self, port: int, to: int) -> None:
         self._port, self._to = port, to
@@ -33,38 +33,38 @@ class Relay:
         return f"127.0.0.1:{self._port}"
 
     def cut(self) -> None:
-        """Every connection ends, and none is taken until `mend`."""
+        """Close all connections, and accept none until `restore`."""
         with self._lock:
             self._open = False
             for end in self._ends:
-                _hang_up(end)
+                _shut_down(end)
 
-    def hold(self) -> None:
-        """Connections stay, and no byte passes until `mend`."""
+    def stall(self) -> None:
+        """Keep connections, and forward nothing until `restore`."""
         self._flowing.clear()
 
     def slow(self, seconds: float) -> None:
-        """Each piece of data comes so much later, until `mend`."""
+        """Delay each piece of data by `seconds`, until `restore`."""
         self._delay = seconds
 
-    def mend(self) -> None:
-        """All is as it was."""
+    def restore(self) -> None:
+        """Forward normally again."""
         self._open, self._delay = True, 0.0
         self._flowing.set()
 
     @contextmanager
     def running(self) -> Iterator[Relay]:
         with socket.create_server(("127.0.0.1", self._port)) as server:
-            self._start(self._take, server)
+            self._start(self._accept, server)
             try:
                 yield self
             finally:
-                _hang_up(server)
+                _shut_down(server)
                 self.cut()
                 self._flowing.set()
                 for thread in self._threads:
                     thread.join(30)
-        assert not self._ends, "connections that were never closed"
+        assert not self._ends, "connections that are still open"
 
     def _start(self, work: object, *given: object) -> threading.Thread:
         assert callable(work)
@@ -73,15 +73,15 @@ class Relay:
         thread.start()
         return thread
 
-    def _take(self, server: socket.socket) -> None:
-        """Take connections until the server is hung up."""
+    def _accept(self, server: socket.socket) -> None:
+        """Accept connections until the server socket is shut down."""
         with suppress(OSError):
             while True:
                 here, _ = server.accept()
-                self._start(self._between, here)
+                self._start(self._forward, here)
 
-    def _between(self, here: socket.socket) -> None:
-        """One connection, as long as both ends want it and nobody cuts it."""
+    def _forward(self, here: socket.socket) -> None:
+        """Forward one connection until either end closes it, or `cut`."""
         with here, suppress(OSError), socket.create_connection(("127.0.0.1", self._to)) as there:
             both = {here, there}
             with self._lock:
@@ -89,14 +89,14 @@ class Relay:
                     return
                 self._ends |= both
             try:
-                back = self._start(self._pass, there, here)
-                self._pass(here, there)
+                back = self._start(self._copy, there, here)
+                self._copy(here, there)
                 back.join()
             finally:
                 with self._lock:
                     self._ends -= both
 
-    def _pass(self, one: socket.socket, other: socket.socket) -> None:
+    def _copy(self, one: socket.socket, other: socket.socket) -> None:
         try:
             while piece := one.recv(_PIECE):
                 self._flowing.wait()
@@ -107,10 +107,10 @@ class Relay:
         except OSError:
             pass
         finally:
-            _hang_up(one)
-            _hang_up(other)
+            _shut_down(one)
+            _shut_down(other)
 
 
-def _hang_up(end: socket.socket) -> None:
+def _shut_down(end: socket.socket) -> None:
     with suppress(OSError):
         end.shutdown(socket.SHUT_RDWR)

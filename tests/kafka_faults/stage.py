@@ -1,4 +1,4 @@
-"""A stage for faults: somebody writes, a job reads and writes, and a judge compares."""
+"""The setup of fault tests: a producer writes, a job copies, and a check compares."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ PATIENCE = 150.0
 
 
 def give_up(_fetcher: WireFetcher, _began: float, got: str) -> None:
-    """Instead of `WireFetcher._again`: a reader that does not try again."""
+    """Replaces `WireFetcher._again`: no retries."""
     raise Unavailable("this needs its connection", got=got)
 
 
 @dataclass
 class Stage:
-    """One topic, one job that copies each id once, and all that was said about them."""
+    """One topic, one job that copies each id once, and what the job reported."""
 
     kafka: str
     topic: str
@@ -59,7 +59,7 @@ class Stage:
         return self.folder / "notes"
 
     def make_topic(self, copies: int = 3) -> None:
-        """The input, empty."""
+        """Create the input topic."""
         admin = AdminClient({"bootstrap.servers": self.writes_to or self.kafka, "log_level": 0})
         [made] = admin.create_topics([NewTopic(self.topic, PARTITIONS, copies)]).values()
         made.result(60)
@@ -76,11 +76,11 @@ class Stage:
 
     @contextmanager
     def writing(self, pause: float = 0.004) -> Iterator[None]:
-        """Rows come in all the time; at the end all that will ever be known of them is noted."""
-        asked = {"kafka": self.writes_to or self.kafka, "topic": self.topic,
+        """A producer writes rows during the block; after it, the notes are complete."""
+        arguments = {"kafka": self.writes_to or self.kafka, "topic": self.topic,
                  "notes": str(self.notes), "pause": pause}  # fmt: skip
         with subprocess.Popen(
-            [sys.executable, str(HERE / "writer.py"), json.dumps(asked)], stdin=subprocess.PIPE
+            [sys.executable, str(HERE / "writer.py"), json.dumps(arguments)], stdin=subprocess.PIPE
         ) as writer:
             try:
                 yield
@@ -91,7 +91,7 @@ class Stage:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """The job runs beside; what it ends with is kept."""
+        """The job runs during the block; its error is stored in `error`."""
         job = self.job(on_batch=lambda facts, lag: self.rows.append(facts.rows),
                        on_phase=self.phases.append)  # fmt: skip
 
@@ -112,7 +112,7 @@ class Stage:
             assert not thread.is_alive()
 
     def until(self, true: Callable[[], bool], what: str) -> None:
-        """Wait until something holds; a job that has ended waits for nothing any more."""
+        """Wait until a condition is true; fail if the job ends before."""
         deadline = time.monotonic() + PATIENCE
         while not true():
             if self.error is not None:
@@ -121,27 +121,27 @@ class Stage:
             time.sleep(0.02)
 
     def more(self, rows: int = 200) -> None:
-        """Until so many rows more have gone through."""
+        """Wait until the job has processed `rows` more rows."""
         seen = sum(self.rows)
-        self.until(lambda: sum(self.rows) >= seen + rows, f"{rows} rows more")
+        self.until(lambda: sum(self.rows) >= seen + rows, f"{rows} more rows")
 
     def verdict(self) -> dict[str, Any]:
-        """All that was taken goes through; then the judge looks."""
+        """Process all acknowledged rows, then check the output."""
         self.job(until="caught_up").run()
-        asked = {"kafka": self.kafka, "output": self.output, "notes": str(self.notes)}
-        said = subprocess.run(
-            [sys.executable, str(HERE / "acknowledged.py"), json.dumps(asked)],
+        arguments = {"kafka": self.kafka, "output": self.output, "notes": str(self.notes)}
+        checked = subprocess.run(
+            [sys.executable, str(HERE / "acknowledged.py"), json.dumps(arguments)],
             capture_output=True, text=True, check=False, timeout=PATIENCE,
         )  # fmt: skip
-        assert said.returncode == 0, said.stderr
-        found: dict[str, Any] = json.loads(said.stdout)
+        assert checked.returncode == 0, checked.stderr
+        found: dict[str, Any] = json.loads(checked.stdout)
         return found
 
     def assert_right(self) -> None:
-        """Nothing that was acknowledged is lost, nothing is there twice."""
+        """No acknowledged row is lost, and none is duplicated."""
         verdict = self.verdict()
         assert not verdict["lost"], verdict
-        assert not verdict["doubled"], verdict
+        assert not verdict["duplicated"], verdict
         assert not verdict["phantom"], verdict
-        assert verdict["taken"] > 100, verdict
+        assert verdict["acknowledged"] > 100, verdict
         print(verdict)

@@ -1,4 +1,4 @@
-"""Acknowledgements 0, 1 and all, with a leader killed at the worst moment: what each loses."""
+"""What acks 0, 1 and all lose when a leader is killed at the worst moment."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 @pytest.mark.soak
 @pytest.mark.timeout(900)
-def test_each_kind_of_acknowledgement_loses_what_it_may_and_no_more(
+def test_each_acks_setting_loses_only_what_it_allows(
     three: ThrowAwayBrokers,
 ) -> None:
     harm: Counter[str] = Counter()
-    for _ in range(3):  # on a busy machine the fault may come too late to do all the harm
+    for _ in range(3):  # on a busy machine the fault may come too late
         none, leader, plain, idempotent = outcomes = trial(three)
         print(*map(asdict, outcomes), sep="\n")
         assert plain.acknowledged_and_lost == idempotent.acknowledged_and_lost == 0

@@ -1,4 +1,4 @@
-"""Brokers die, stand still and come back under a running job: nothing is lost or doubled."""
+"""Brokers are killed, paused and restarted while a job runs: nothing is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -37,45 +37,45 @@ def leader_of(stage: Stage) -> int:
     return leader
 
 
-def without_a_leader(stage: Stage, dead: int) -> float:
-    """Seconds until every partition the dead one led is led by another."""
+def leaderless_seconds(stage: Stage, dead: int) -> float:
+    """Seconds until other brokers lead all partitions that the dead one led."""
     began = time.monotonic()
 
-    def taken_over() -> bool:
+    def failed_over() -> bool:
         leaders = {part.leader for part in Topics(stage.kafka).describe(stage.topic).partitions}
         return not leaders & {dead, None}
 
-    stage.until(taken_over, "another leader")
+    stage.until(failed_over, "another leader")
     return time.monotonic() - began
 
 
 def kill_two(three: ThrowAwayBrokers, stage: Stage) -> None:
-    """Two die at once; when the job has said that it waits they come back, and it goes on."""
+    """Kill two at once; restart them when the job reports that it waits; it then continues."""
     stage.phases.clear()
     for node in (1, 2):
         three[node].kill()
     stage.until(
-        lambda: any(f"waiting for Kafka at {stage.kafka}" in said for said in stage.phases),
-        "a word about it",
+        lambda: any(f"waiting for Kafka at {stage.kafka}" in phase for phase in stage.phases),
+        "a report that it waits",
     )
     seen = len(stage.rows)
     three.revive()
     stage.until(lambda: len(stage.rows) > seen + 1, "batches after the outage")
 
 
-def test_the_death_of_a_leader_loses_and_doubles_nothing(
+def test_killing_a_leader_loses_and_duplicates_nothing(
     three: ThrowAwayBrokers, stage: Stage
 ) -> None:
     with stage.writing(), stage.working():
         dead = leader_of(stage)
         three[dead].kill()
-        print(f"\nwithout a leader for {without_a_leader(stage, dead):.1f} s")
+        print(f"\nwithout a leader for {leaderless_seconds(stage, dead):.1f} s")
         stage.more()
     stage.assert_right()
 
 
 @pytest.mark.soak
-def test_while_two_of_three_are_down_the_job_waits_and_says_so_and_goes_on_by_itself(
+def test_while_two_of_three_are_down_the_job_reports_it_waits_and_continues(
     three: ThrowAwayBrokers, stage: Stage
 ) -> None:
     with stage.writing(), stage.working():
@@ -86,47 +86,49 @@ def test_while_two_of_three_are_down_the_job_waits_and_says_so_and_goes_on_by_it
 
 
 @pytest.mark.soak
-def test_a_leader_that_stands_still_is_left_for_another(
+def test_a_job_switches_from_a_paused_leader_to_another(
     three: ThrowAwayBrokers, stage: Stage
 ) -> None:
     with stage.writing(), stage.working():
         stage.more()
-        still = leader_of(stage)
-        three[still].pause()
+        paused = leader_of(stage)
+        three[paused].pause()
         try:
             stage.more()
         finally:
-            three[still].resume()
+            three[paused].resume()
         stage.more()
     stage.assert_right()
 
 
 @pytest.mark.soak
-def test_without_a_limit_on_silence_the_job_stands_as_still_as_the_broker(
+def test_without_a_timeout_the_job_is_stuck_while_the_broker_is_paused(
     three: ThrowAwayBrokers, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The guard of the test above, switched off. (What is read ahead has connections of its own,
-    and might never need the one that stands still.)"""
+    """Shows that the timeout makes the test above pass. Prefetching is switched off, because it
+    has separate connections and might not need the one to the paused broker."""
     monkeypatch.setattr(connection, "TIMEOUT", 1000.0)
     monkeypatch.setattr(Prefetcher, "take", lambda _self, _name, ranges, _: Prefetched((), ranges))
     with stage.writing(), stage.working():
         stage.more()
-        still = leader_of(stage)
-        three[still].pause()
+        paused = leader_of(stage)
+        three[paused].pause()
         try:
             time.sleep(30)
             seen = len(stage.rows)
             time.sleep(10)
-            stood = len(stage.rows) == seen
+            stuck = len(stage.rows) == seen
         finally:
-            three[still].resume()
+            three[paused].resume()
         stage.more()
     stage.assert_right()
-    assert stood
+    assert stuck
 
 
 @pytest.mark.soak
-def test_the_death_of_the_controller_holds_nobody_up(three: ThrowAwayBrokers, stage: Stage) -> None:
+def test_killing_the_active_controller_does_not_stop_the_job(
+    three: ThrowAwayBrokers, stage: Stage
+) -> None:
     with stage.writing(), stage.working():
         stage.more()
         dead = Brokers(three.address).quorum().leader
@@ -140,10 +142,10 @@ def test_the_death_of_the_controller_holds_nobody_up(three: ThrowAwayBrokers, st
 
 @pytest.mark.soak
 @pytest.mark.parametrize("who", ["a leader", "the controller", "two of three", "a full disk"])
-def test_without_trying_again_the_job_ends_with_a_broker(
+def test_without_retries_the_job_fails_with_a_broker(
     three: ThrowAwayBrokers, stage: Stage, who: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The guard of the tests of dying brokers, switched off."""
+    """Shows that the tests of dying brokers depend on retries."""
     monkeypatch.setattr(WireFetcher, "_again", give_up)
     with stage.writing(), stage.working():
         stage.more()
@@ -165,21 +167,21 @@ def test_without_trying_again_the_job_ends_with_a_broker(
 
 
 def fill_the_disk(three: ThrowAwayBrokers, node: int) -> None:
-    """No file of that broker can grow any more."""
+    """Limit the size of that broker's files, so that writes fail."""
     pid = three[node].pid
     assert pid is not None
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (1 << 12, 1 << 12))
 
 
 @pytest.mark.soak
-def test_a_broker_whose_disk_is_full_ends_and_the_others_go_on(
+def test_a_broker_with_a_full_disk_exits_and_the_job_continues_with_the_others(
     three: ThrowAwayBrokers, stage: Stage
 ) -> None:
     with stage.writing(), stage.working():
         stage.more()
         leader = leader_of(stage)
         fill_the_disk(three, leader)
-        stage.until(lambda: not three[leader].status().running, "the end of that broker")
+        stage.until(lambda: not three[leader].status().running, "the exit of that broker")
         stage.more()
         three[leader].start()
         stage.more()
@@ -187,7 +189,7 @@ def test_a_broker_whose_disk_is_full_ends_and_the_others_go_on(
 
 
 @pytest.mark.soak
-def test_every_broker_dies_in_turn(three: ThrowAwayBrokers, stage: Stage) -> None:
+def test_all_brokers_are_killed_one_after_another(three: ThrowAwayBrokers, stage: Stage) -> None:
     with stage.writing(), stage.working():
         for node in (1, 2, 3, 1):
             three[node].kill()

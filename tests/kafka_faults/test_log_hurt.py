@@ -1,4 +1,4 @@
-"""The log itself is hurt under a job: full disks, topics made anew, retention, offsets, clocks."""
+"""Faults of the log while a job runs: recreated topics, retention, expired offsets, clock jumps."""
 
 from __future__ import annotations
 
@@ -37,11 +37,13 @@ def stage(broker: ThrowAwayBroker, topic: str, tmp_path: Path) -> Stage:
     return found
 
 
-def make_anew(stage: Stage, rows: int) -> None:
-    """The topic is deleted and made again, and holds more than before at once."""
+def recreate(stage: Stage, rows: int) -> None:
+    """Delete the topic, create it again, and write more rows than it had."""
     topics = Topics(stage.kafka)
     topics.delete(stage.topic)
-    until(lambda: stage.topic not in [t.name for t in topics.list()], "the topic gone", 30)
+    until(
+        lambda: stage.topic not in [t.name for t in topics.list()], "the deletion of the topic", 30
+    )
     time.sleep(0.5)
     stage.make_topic(copies=1)
     with Producer(stage.kafka) as producer:
@@ -50,31 +52,31 @@ def make_anew(stage: Stage, rows: int) -> None:
             producer.send(stage.topic, row, partition=number % 4)
 
 
-def test_a_topic_made_anew_under_a_running_job_stops_it_and_none_of_its_rows_come_out(
+def test_recreating_a_topic_stops_the_job_before_it_processes_new_rows(
     stage: Stage,
 ) -> None:
     with stage.writing(), stage.working():
         stage.more()
     with stage.working():
-        make_anew(stage, 20_000)
+        recreate(stage, 20_000)
         until(lambda: stage.error is not None, "the end of the job", 60)
 
     assert isinstance(stage.error, Exception)
     assert "no such topic" in str(stage.error) or "another one of that name" in str(stage.error)
 
 
-def test_without_the_check_of_ids_rows_of_another_topic_are_taken_for_the_old_ones(
+def test_without_the_check_of_topic_ids_the_job_processes_rows_of_the_new_topic(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "check_extent", lambda *_: None)
     with stage.writing(), stage.working():
         stage.more()
-    make_anew(stage, 20_000)
+    recreate(stage, 20_000)
 
     assert stage.verdict()["phantom"]
 
 
-def test_retention_that_overtakes_a_stopped_job_stops_it_with_the_offsets(
+def test_a_job_that_lost_records_to_retention_stops_with_the_offsets(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with stage.writing():
@@ -89,12 +91,12 @@ def test_retention_that_overtakes_a_stopped_job_stops_it_with_the_offsets(
 
     with pytest.raises(DataGone, match=r"a log that begins at \d+: \d+ records are gone"):
         stage.job(until="caught_up").run()
-    monkeypatch.setattr(engine, "check_extent", lambda *_: None)  # then the fetch says so
+    monkeypatch.setattr(engine, "check_extent", lambda *_: None)  # then the fetch raises
     with pytest.raises(DataGone, match="a log that no longer holds it"):
         stage.job(until="caught_up").run()
 
 
-def test_the_group_for_lag_tools_may_expire_and_the_ledger_may_not(stage: Stage) -> None:
+def test_the_group_for_lag_tools_may_be_deleted_and_the_ledger_may_not(stage: Stage) -> None:
     with stage.writing(), stage.working():
         stage.more()
     name = stage.name
@@ -108,12 +110,12 @@ def test_the_group_for_lag_tools_may_expire_and_the_ledger_may_not(stage: Stage)
         stage.job(until="caught_up").run()
 
 
-def test_offsets_that_truly_expire_do_so_only_without_the_daily_refresh(
+def test_offsets_expire_only_without_the_refresh(
     topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kafka forgets offsets of a silent group after a minute here, and after a week elsewhere."""
-    forgetful = {"offsets.retention.minutes": 1, "offsets.retention.check.interval.ms": 1000}
-    with started(settings=forgetful) as broker:
+    """Offsets of an idle group expire after a minute here; Kafka's default is a week."""
+    short_retention = {"offsets.retention.minutes": 1, "offsets.retention.check.interval.ms": 1000}
+    with started(settings=short_retention) as broker:
         stage = Stage(broker.address, topic, tmp_path)
         stage.make_topic(copies=1)
         with stage.writing(), stage.working():
@@ -129,7 +131,7 @@ def test_offsets_that_truly_expire_do_so_only_without_the_daily_refresh(
 
 
 class ByTheClock(Stage):
-    """A job that counts rows in seconds of the batch clock, which is where the clock matters."""
+    """A job that counts rows per second of the batch clock."""
 
     def pipeline(self) -> ms.Pipeline:
         rows = ms.read(ms.Topic(self.topic, schema=SCHEMA), time="ts", watermark="5 seconds",
@@ -138,18 +140,18 @@ class ByTheClock(Stage):
         out = rows.by("key").window(second).agg(n=ms.count()).to(ms.Topic(self.output))
         return ms.Pipeline(self.name, out, batch="200 ms")
 
-    def taken(self) -> int:
-        return self.notes.read_text().count("taken ")
+    def acknowledged(self) -> int:
+        return self.notes.read_text().count("acknowledged ")
 
     def counted(self) -> int:
-        """The rows in all windows that have left, of which no two are one."""
+        """The number of rows in all emitted windows, none of which is emitted twice."""
         found = [json.loads(value or b"") for value in Log(self.kafka).values(self.output)]
         assert len({(row["key"], row["window_start"]) for row in found}) == len(found)
         return sum(row["n"] for row in found)
 
 
 def jump(stage: ByTheClock, monkeypatch: pytest.MonkeyPatch, hours: tuple[int, ...]) -> None:
-    """The clock jumps under a running job; in the end all windows have the time to leave."""
+    """Let the clock jump while a job runs; then give all windows time to be emitted."""
     jumped = [0]
     monkeypatch.setattr(KafkaEnvironment, "clock", lambda _: time.time_ns() // 1000 + jumped[0])
     stage.make_topic(copies=1)
@@ -163,20 +165,20 @@ def jump(stage: ByTheClock, monkeypatch: pytest.MonkeyPatch, hours: tuple[int, .
 
 
 @pytest.mark.parametrize("hours", [(1,), (-1, 0), (24,), (-24, 0, 1)])
-def test_a_clock_that_jumps_loses_and_doubles_no_row(
+def test_a_clock_jump_loses_and_duplicates_no_row(
     hours: tuple[int, ...], broker: ThrowAwayBroker, topic: str, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     stage = ByTheClock(broker.address, topic, tmp_path)
     jump(stage, monkeypatch, hours)
 
-    assert stage.counted() == stage.taken() > 300
+    assert stage.counted() == stage.acknowledged() > 300
 
 
-def test_without_a_clock_that_never_goes_back_rows_are_lost(
+def test_rows_are_lost_if_the_batch_clock_goes_back(
     broker: ThrowAwayBroker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The guard of the test above, switched off: `max` of the clock and the last one."""
+    """Shows that the test above depends on `max` of the clock and its last value."""
 
     def first_of_clocks(one: int, other: int) -> int:
         return one if one > 10**15 else max(one, other)
@@ -185,4 +187,4 @@ def test_without_a_clock_that_never_goes_back_rows_are_lost(
     stage = ByTheClock(broker.address, topic, tmp_path)
     jump(stage, monkeypatch, (-1, 0))
 
-    assert stage.counted() < stage.taken()
+    assert stage.counted() < stage.acknowledged()

@@ -1,4 +1,4 @@
-"""How fast the log is read: whatever it holds, and by how many. Printed, under `make soak`."""
+"""Rates of reading a topic, by stored records and group members; printed, under `make soak`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ with ms.Consumer(topic, kafka=address, group=group) as consumer:
 
 
 def rate_at_the_end(log: Log, topic: str) -> float:
-    """Records a second over the last ones of the topic."""
+    """Records per second at the end of the topic."""
     info = log.topics.describe(topic)
     start = {part.partition: (part.latest or 0) - COUNT // 4 for part in info.partitions}
     began, read = time.monotonic(), 0
@@ -47,7 +47,9 @@ def rate_at_the_end(log: Log, topic: str) -> float:
     return read / (time.monotonic() - began)
 
 
-def test_reading_does_not_depend_on_what_is_stored(broker: ThrowAwayBroker, topic: str) -> None:
+def test_the_rate_does_not_depend_on_the_number_of_stored_records(
+    broker: ThrowAwayBroker, topic: str
+) -> None:
     log = Log(broker.address)
     log.topics.create(topic, partitions=4)
     rates = []
@@ -66,7 +68,7 @@ def fill(log: Log, topic: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("members", [1, 2, 4])
-def test_members_share_the_work(
+def test_members_share_the_partitions(
     members: int, broker: ThrowAwayBroker, topic: str, tmp_path: Path
 ) -> None:
     log = Log(broker.address)
@@ -81,19 +83,21 @@ def test_members_share_the_work(
         fill(log, topic, BACKLOG)
         for worker in workers:
             worker.send_signal(signal.SIGCONT)
-        eventually(lambda: sum(rows for f in files for _, rows in told(f)) >= BACKLOG, within=300)
-    heard = [told(file) for file in files]
-    shares = [sum(rows for _, rows in mine) for mine in heard]
-    print(f"\n{members} members: {while_all_work(heard):,.0f} records/s of a backlog, {shares}")
+        eventually(
+            lambda: sum(rows for f in files for _, rows in batches_in(f)) >= BACKLOG, within=300
+        )
+    batches = [batches_in(file) for file in files]
+    shares = [sum(rows for _, rows in mine) for mine in batches]
+    print(f"\n{members} members: {common_rate(batches):,.0f} records/s of a backlog, {shares}")
 
     assert sum(shares) == BACKLOG
     assert min(shares) > BACKLOG / members / 2
 
 
-def while_all_work(heard: list[list[tuple[float, int]]]) -> float:
-    """Records a second from when the last member has begun until the first has ended."""
-    began, ended = max(mine[0][0] for mine in heard), min(mine[-1][0] for mine in heard)
-    rows = sum(rows for mine in heard for at, rows in mine if began < at <= ended)
+def common_rate(batches: list[list[tuple[float, int]]]) -> float:
+    """Records per second from the last member's first batch to the first member's last one."""
+    began, ended = max(mine[0][0] for mine in batches), min(mine[-1][0] for mine in batches)
+    rows = sum(rows for mine in batches for at, rows in mine if began < at <= ended)
     return rows / (ended - began)
 
 
@@ -108,13 +112,13 @@ def working(log: Log, topic: str, group: str, file: Path) -> Iterator[subprocess
 
 
 def joined(log: Log, group: str) -> list[str]:
-    """The members of the group that have something to read."""
+    """The members of the group that have partitions."""
     if group not in [found.name for found in log.topics.groups()]:
         return []
     return [member.id for member in log.topics.group(group).members if not member.idle]
 
 
-def told(file: Path) -> list[tuple[float, int]]:
-    """When batches came, and of how many rows; a line that is being written is left out."""
+def batches_in(file: Path) -> list[tuple[float, int]]:
+    """The time and rows of each batch, without a line that is still being written."""
     lines = [line.split() for line in file.read_text().split("\n")[:-1]]
     return [(float(at), int(rows)) for at, rows in lines]

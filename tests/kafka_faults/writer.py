@@ -1,10 +1,9 @@
-"""Somebody who writes, in a process of his own, and notes which rows the cluster took.
+"""A producer in a separate process, which records which rows were acknowledged.
 
     python writer.py '{"kafka": …, "topic": …, "notes": …, "pause": 0.005}'
 
-Rows are written until stdin ends. The notes say `taken ID` for a row that was acknowledged and
-`unknown ID` for one that ended with an error: that one may be there or not. It imports nothing of
-what is judged.
+It writes rows until stdin ends. A note is `acknowledged ID`, or `unknown ID` for a row whose
+delivery failed: that row may be in the log or not. It imports nothing of `millstream`.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def row(number: int) -> bytes:
-    """Row after row a hundredth of a second later, in turn over the partitions."""
+    """Row `number`; rows are 10 ms of event time apart."""
     at = _BEGIN + timedelta(milliseconds=10 * number)
     return json.dumps({"id": number, "key": number % 7, "amount": number % 1000,
                        "ts": at.isoformat(timespec="microseconds")}).encode()  # fmt: skip
 
 
-def listening(ended: threading.Event) -> None:
+def wait_for_end(ended: threading.Event) -> None:
     sys.stdin.read()
     ended.set()
 
@@ -40,17 +39,17 @@ def write(kafka: str, topic: str, notes: TextIO, pause: float, ended: threading.
                          "delivery.timeout.ms": 120_000, "socket.timeout.ms": 6000,
                          "log_level": 0, "reconnect.backoff.max.ms": 500})  # fmt: skip
 
-    def told(number: int) -> Any:
-        def tell(error: KafkaError | None, _message: Message) -> None:
-            notes.write(f"{'taken' if error is None else 'unknown'} {number}\n")
+    def reporter(number: int) -> Any:
+        def on_delivery(error: KafkaError | None, _message: Message) -> None:
+            notes.write(f"{'acknowledged' if error is None else 'unknown'} {number}\n")
 
-        return tell
+        return on_delivery
 
     number = 0
     while not ended.is_set():
         try:
             producer.produce(topic, row(number), partition=number % PARTITIONS,
-                             on_delivery=told(number))  # fmt: skip
+                             on_delivery=reporter(number))  # fmt: skip
             number += 1
         except BufferError:
             pass
@@ -60,12 +59,12 @@ def write(kafka: str, topic: str, notes: TextIO, pause: float, ended: threading.
     producer.flush(150)
 
 
-def main(question: str) -> None:
-    asked = json.loads(question)
+def main(text: str) -> None:
+    arguments = json.loads(text)
     ended = threading.Event()
-    threading.Thread(target=listening, args=(ended,), daemon=True).start()
-    with Path(asked["notes"]).open("w") as notes:
-        write(asked["kafka"], asked["topic"], notes, asked["pause"], ended)
+    threading.Thread(target=wait_for_end, args=(ended,), daemon=True).start()
+    with Path(arguments["notes"]).open("w") as notes:
+        write(arguments["kafka"], arguments["topic"], notes, arguments["pause"], ended)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from tests.kafka.shortly import eventually
 
 import millstream as ms
 from millstream.engine.dead_letters.rows import Selection
-from millstream.engine.dead_letters.topic import DeadRows
+from millstream.engine.dead_letters.topic import TopicDeadLetters
 from millstream.errors import InvalidInput, MillstreamError
 from millstream.kafka.admin.topics import Topics
 from millstream.kafka.clients.consuming.consumer import Consumer
@@ -293,10 +293,10 @@ def test_dead_retry_skips_results_and_reports_it(environment: Environment, datab
     environment.run(
         environment.read().to(ms.Postgres("t", url=database), name="table"), lane="narrow"
     )
-    rows = DeadRows(environment.name, Cluster(environment.address))
+    rows = TopicDeadLetters(environment.name, Cluster(environment.address))
     [(found, state)] = rows.rows(Selection())
     assert (found.result_of, state) == ("table", "waiting")
-    with pytest.raises(InvalidInput, match="results that the output 'table' could not take"):
+    with pytest.raises(InvalidInput, match="results that the output 'table' rejected"):
         rows.retry(Selection(), [environment.topic])
     assert len(environment.records(environment.topic)) == 1
     assert rows.drop(Selection()).waiting.total() == 1

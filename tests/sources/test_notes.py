@@ -65,10 +65,10 @@ def test_a_missing_or_changed_note_and_a_fenced_run_are_refused(tmp_path: Path) 
         kept.add({"n": number})
     folder = tmp_path / "checkpoint" / "sources" / "bids"
     (folder / f"{2:012d}").unlink()
-    with pytest.raises(Damaged, match="000000000002 as it was written; got no such file"):
+    with pytest.raises(Damaged, match="000000000002 to be intact; got no such file"):
         kept.all()
     (folder / f"{2:012d}").write_text("{}\n{}\n")
-    with pytest.raises(Damaged, match="a record cut short or changed"):
+    with pytest.raises(Damaged, match="a truncated or changed record"):
         kept.all()
 
     def lost() -> None:

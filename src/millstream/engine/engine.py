@@ -79,7 +79,7 @@ class Engine:
         sizing: Sizing | None = None,
     ) -> None:
         self.pipeline, self.checkpoint, self._environment = pipeline, checkpoint, environment
-        self.typed = Typed(cut(pipeline.outputs), spark.get() if spark.there else None)
+        self.typed = Typed(cut(pipeline.outputs), spark.get() if spark.ready else None)
         self.outputs = Outputs(pipeline, self.typed.stages, environment, checkpoint.folder)
         self.head, self.fingerprint = Head(), fingerprint(pipeline)
         self.declared: dict[str, int] = {}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from millstream.engine.checkpoint.checkpoint import Checkpoint
 from millstream.engine.checkpoint.folders import checkpoint_folder, in_memory
-from millstream.engine.checkpoint.throw_away import ThrowAway
+from millstream.engine.checkpoint.temporary import TemporaryCheckpoint
 from millstream.engine.continuous.positions import refuse_other_mode
 from millstream.engine.continuous.rules import MODE as CONTINUOUS
 from millstream.engine.engine import Engine
@@ -28,7 +28,7 @@ from millstream.engine.inspection.without_spark import without_spark
 from millstream.engine.kafka_environment import KafkaEnvironment
 from millstream.engine.lanes.planner import pause_of
 from millstream.engine.set_aside import SetAside
-from millstream.engine.spark.session import Spark, check_startable, existing, session
+from millstream.engine.spark.session import Spark, check_startable, existing_session, session
 from millstream.errors import InvalidSpec, MillstreamError
 from millstream.metrics.facts import lane_name
 from millstream.operators.windows.spec import Everything
@@ -85,8 +85,8 @@ class Job:
         _refuse_endless(pipeline, until)
         _refuse_batch_options(pipeline, until, lane)
         alone = checkpoint is None and in_memory(pipeline)
-        self.throw_away = ThrowAway(pipeline) if alone else None
-        self.folder = self.throw_away.folder if self.throw_away else _folder(pipeline, checkpoint)
+        self.temporary = TemporaryCheckpoint(pipeline) if alone else None
+        self.folder = self.temporary.folder if self.temporary else _folder(pipeline, checkpoint)
         self._aside, self._warn = SetAside(pipeline), warn
         self._until, self._on_batch, self._take_over = until, on_batch, take_over
         self._on_phase = on_phase or (lambda phase: None)
@@ -126,13 +126,13 @@ class Job:
         try:
             self._run_batches()
         finally:
-            kept = self.folder if self.throw_away is None else self.throw_away.end()
+            kept = self.folder if self.temporary is None else self.temporary.end()
             if (summary := self._aside.summary(kept)) is not None:
                 self._warn(summary)
 
     def _run_batches(self) -> None:
-        if self.throw_away is not None:
-            self.throw_away.begin()
+        if self.temporary is not None:
+            self.temporary.begin()
         spark = self._spark()
         if self._stop.is_set():
             return
@@ -149,7 +149,7 @@ class Job:
         """A Spark session; if no stage needs one, it starts with the first wide batch."""
         stages = cut(self._pipeline.outputs)
         spark = Spark(lambda: session(sql=in_java(stages)), self._wait)
-        if self._lane == "wide" or existing() is not None or not without_spark(stages):
+        if self._lane == "wide" or existing_session() is not None or not without_spark(stages):
             self._on_phase("starting Spark")
             spark.get()
         else:
@@ -168,11 +168,11 @@ class Job:
             beating.join()
 
     def _run_continuous(self) -> None:
-        from millstream.engine.continuous.ways import way
+        from millstream.engine.continuous.choice import runner
 
-        self._continuous = way(self._pipeline, self._checkpoint)(
+        self._continuous = runner(self._pipeline, self._checkpoint)(
             self._pipeline, self._checkpoint, self._environment.cluster,
-            told=self._on_batch or (lambda facts, lag: None), phase=self._on_phase,
+            on_facts=self._on_batch or (lambda facts, lag: None), phase=self._on_phase,
             turn=self._turn, stop=self._stop,
         )  # fmt: skip
         with self._beating(), _frozen_objects():

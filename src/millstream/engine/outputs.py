@@ -138,9 +138,9 @@ class Outputs:
 
     def sink_of(self, staged: StagedFiles) -> Sink:
         """Where staged rows go: an output's sink, a step's `rest`, `dead`, or a default."""
-        if staged.door == "dead":
+        if staged.kind == "dead":
             return self._placed(self._side.dead())
-        if staged.door == "late":
+        if staged.kind == "late":
             rest = self._rests[staged.output]
             assert not isinstance(rest, Discard)
             return self._placed(self._side.late(rest))
@@ -152,11 +152,11 @@ class Outputs:
                 for table in unstage(folder, entry):
                     yield table if replaces else _without_retractions(table)
 
-        output = self._outputs[staged.output] if staged.door == "result" else None
+        output = self._outputs[staged.output] if staged.kind == "result" else None
         keys, table = (output.keys, output.table) if output else ((), False)
         replaces = accepts_retractions(sink) or table
         name = staged.output + self._suffix
-        return Staged(name, staged.door, sink, keys, staged.rows, tables, is_table=table)
+        return Staged(name, staged.kind, sink, keys, staged.rows, tables, is_table=table)
 
     def close(self) -> None:
         """Close all writers."""

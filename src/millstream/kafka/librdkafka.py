@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from millstream.kafka.settings import Cluster
 
 ANSWER_TIME = 4.0
-"""Seconds after which a cluster that has not answered is called unavailable."""
+"""Seconds after which a cluster that does not answer counts as unavailable."""
 
 LOG = logging.getLogger("millstream.kafka")
 LOG.addHandler(logging.NullHandler())
@@ -302,7 +302,7 @@ class Link:
             )
         if error.code() in _AUTHENTICATION_FAILED:
             return Unavailable(
-                f"{doing} needs Kafka at {self.cluster.address} to let us in",
+                f"{doing} needs Kafka at {self.cluster.address} to accept its credentials",
                 got=text,
                 do="check security.protocol, sasl.* and ssl.* in the MILLSTREAM_KAFKA_ settings",
             )
@@ -310,7 +310,7 @@ class Link:
             return topic_settings.refused(text)
         if error.code() in _UNAUTHORIZED:
             return MillstreamError(
-                f"{doing} needs the right to do so", got=text, do="ask the cluster's owner"
+                f"{doing} needs permission", got=text, do="ask the cluster's administrator"
             )
         do = _TOO_LARGE if error.code() == KafkaError.MSG_SIZE_TOO_LARGE else None
         return _ERROR_CLASSES.get(error.code(), MillstreamError)(f"{doing} failed", got=text, do=do)
@@ -333,7 +333,7 @@ class Link:
         found = _PROPERTY.search(text)
         if found is None:
             return InvalidSpec(
-                "the Kafka client needs settings that fit together",
+                "the Kafka client needs consistent settings",
                 got=scrub(text, self._hidden),
                 do="correct the settings",
             )

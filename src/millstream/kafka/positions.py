@@ -48,7 +48,7 @@ def offsets_at(
         spec = _EARLIEST if position == "start" else _LATEST
     else:
         time = position if isinstance(position, datetime) else datetime.now(UTC) - abs(position)
-        spec = OffsetSpec.for_timestamp(milliseconds(time, what="the place to read from"))
+        spec = OffsetSpec.for_timestamp(milliseconds(time, what="the position to read from"))
     found = _ask(link, wanted, spec, committed=committed)
     later = [slot for slot, offset in found.items() if offset < 0]
     return {**found, **(_ask(link, later, _LATEST, committed=committed) if later else {})}
@@ -90,7 +90,7 @@ def gone(slot: Slot, wanted: int, earliest: int) -> DataGone:
     return DataGone(
         f"partition {partition} of {topic} needs to hold offset {wanted}",
         got=f"a log that begins at {earliest}: the records between were removed by retention",
-        do='go on from what is left with seek_to("start"), or keep records longer',
+        do='continue from the start with seek_to("start"), and keep records longer',
     )
 
 
@@ -102,7 +102,7 @@ def per_partition(topic: str, offsets: Mapping[int, int], partitions: Iterable[i
             raise InvalidInput(
                 f"{topic} has partitions 0 to {max(existing)}",
                 got=f"an offset for partition {partition!r}",
-                do="name existing ones",
+                do="use existing partitions",
             )
 
 

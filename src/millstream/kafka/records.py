@@ -59,8 +59,8 @@ def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
     """The headers of a message; `UNREADABLE` if the name of one is not UTF-8.
 
     For such a message confluent-kafka returns a list that crashes the process, and sets an
-    exception that only a call from C is sure to see, not `message.headers()`. It must not be
-    called a second time.
+    exception that `message.headers()` may miss and `methodcaller` does not. It must not be called
+    twice.
     """
     try:
         return _HEADERS(message) or []
@@ -141,7 +141,7 @@ def encode_key(key: object) -> bytes | None:
         raise InvalidInput(
             "the key of a record needs bytes or text",
             got="a mapping",
-            do="encode it in one fixed way, for equal keys must be equal bytes",
+            do="encode it yourself: equal keys need equal bytes",
         )
     return encode(key, what="key")
 
@@ -159,7 +159,7 @@ def encode_headers(headers: Headers) -> list[tuple[str, bytes | None]]:
         ) from None
     for name, _ in named:
         if not isinstance(name, str):
-            raise InvalidInput("a header needs a name of text", got=repr(name))
+            raise InvalidInput("a header needs a name that is text", got=repr(name))
     return named
 
 
@@ -171,7 +171,7 @@ def _json(value: Mapping[str, object], what: str) -> bytes:
         return text.encode()
     except (TypeError, ValueError, RecursionError) as problem:
         raise InvalidInput(
-            f"the {what} of a record needs what JSON can hold",
+            f"the {what} of a record needs values that JSON can hold",
             got=str(problem),
             do="convert it, or send bytes",
         ) from None

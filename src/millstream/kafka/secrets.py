@@ -69,7 +69,7 @@ def _look_up(kind: str, name: str, setting: str) -> str:
     raise InvalidSpec(
         f"{setting} needs a reference such as ${{env:NAME}} or ${{file:PATH}}",
         got=f"one of another kind ({kind or 'none'})",
-        do="write one of the two",
+        do="write one of these",
     )
 
 

@@ -52,20 +52,20 @@ _UNKNOWN = re.compile(r"Unknown topic config name: (\S+)")
 _INVALID = re.compile(r"Invalid value (.*?) for configuration (\S+?)(?:: (.*))?$", re.DOTALL)
 
 
-def text(name: object, value: object) -> str:
+def text(name: object, value: object, *, kind: str = "topic") -> str:
     """A setting's value as Kafka writes it.
 
     >>> text("preallocate", True), text("retention.ms", 1000)
     ('true', '1000')
     """
     if not isinstance(name, str) or not name.strip():
-        raise InvalidInput("a topic setting needs a name", got=repr(name))
+        raise InvalidInput(f"a {kind} setting needs a name", got=repr(name))
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
         return str(value)
     raise InvalidInput(
-        f"the topic setting {name} needs text, a number or a boolean", got=repr(value)
+        f"the {kind} setting {name} needs text, a number or a boolean", got=repr(value)
     )
 
 
@@ -88,8 +88,8 @@ def texts(
         if name in named:
             raise InvalidInput(
                 f"the topic setting {name} needs to be given once",
-                got="it among the settings and by its own argument",
-                do="leave one out",
+                got="it in settings= and as an argument",
+                do="omit one",
             )
     return {name: text(name, value) for name, value in {**(settings or {}), **named}.items()}
 

@@ -50,7 +50,7 @@ class BatchReporter:
             dead=counts["dead"],
             lane=intent.lane,
             watermarks={name: moment_of(s.watermark) for name, s in after.sources.items()},
-            outputs={o.output: o.rows for o in prepared.outputs if o.door == "result"},
+            outputs={o.output: o.rows for o in prepared.outputs if o.kind == "result"},
             bytes=counts["bytes"],
             extra=counts["extra"],
             seconds=seconds,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.cli.bids import lines, pipeline_file, two_batches, windows
-from tests.faults.hurting import batch_places, flip, log_file
+from tests.faults.broker_files import batch_places, flip, log_file
 
 import millstream as ms
 
@@ -87,10 +87,10 @@ def test_what_cannot_be_rewound_is_refused_and_left_unchanged(
     file.write_text(text.replace("hot.to(", table))
     code, said = refused("--to", "1", "--again")
     assert code == 2
-    assert "which only appends: rows would be there twice; give it a key=" in said
+    assert "which only appends: its rows would be duplicated; give it a key=" in said
     function = "hot.to(ms.Function(print), name='f'), hot.to("
     file.write_text(text.replace("hot.to(", function))
-    assert "name a topic, a table or a path" in refused("--to", "1", "--into", "-2")[1]
+    assert "sinks with a topic, a table or a path" in refused("--to", "1", "--into", "-2")[1]
     file.write_text(text)
 
     ms.Topics(millstream.environment["MILLSTREAM_KAFKA"]).truncate(topic, {0: 2})
@@ -111,8 +111,8 @@ def test_a_job_continues_without_lost_records_only_with_skip_lost(
     stopped = millstream("run", file, *folder, "--until", "caught-up")
     assert stopped.code == 6
     assert "2 records are gone; continue without them by `millstream run" in stopped.err
-    gone_on = millstream.ok("run", file, *folder, "--until", "caught-up", "--skip-lost")
-    assert f"warning: {topic}/0: 2 records, from offset 7 on, are skipped" in gone_on.err
+    continued = millstream.ok("run", file, *folder, "--until", "caught-up", "--skip-lost")
+    assert f"warning: {topic}/0: 2 records from offset 7 on are skipped" in continued.err
     assert windows(records(millstream, f"{topic}.out"))[-1] == ("2026-01-01T00:00:10.000000Z", 3)
     again = millstream.ok("run", file, *folder, "--until", "caught-up", "--skip-lost")
     assert "skipped" not in again.err
@@ -133,13 +133,13 @@ def test_a_job_continues_after_a_damaged_record_batch_with_skip_damaged(
         assert stopped.code == 6
         assert f"{topic}/0 needs an intact record batch at offset {offset}; got" in stopped.err
         assert "continue after that batch by `millstream run … --skip-damaged`" in stopped.err
-    gone_on = millstream.ok("run", file, *folder, "--until", "caught-up", "--skip-damaged")
-    said = f"{topic}/0: offsets {offset} to {offset + 1} (2 records at most), which are damaged"
-    assert f"warning: {said}, are passed over" in gone_on.err
+    continued = millstream.ok("run", file, *folder, "--until", "caught-up", "--skip-damaged")
+    skipped = f"{topic}/0: damaged offsets {offset} to {offset + 1} (up to 2 records) are skipped"
+    assert f"warning: {skipped}" in continued.err
     lanes = [row["lane"] for row in millstream.ok("commits", *folder, "-o", "json").json]
     assert lanes.count("skip") == 1
     again = millstream.ok("run", file, *folder, "--until", "caught-up", "--skip-damaged")
-    assert "passed over" not in again.err
+    assert "skipped" not in again.err
 
 
 def test_a_checkpoint_says_of_each_step_whether_it_is_kept_new_dropped_or_refused(

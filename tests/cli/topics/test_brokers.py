@@ -106,7 +106,7 @@ def test_a_single_broker_is_listed_and_cannot_be_extended(millstream: Command) -
     [
         (["--to", "1,x"], "--to needs broker numbers separated by commas; got '1,x'"),
         (["--to", "7"], "a move needs brokers that are up; got broker 7; choose one of 1"),
-        (["--to", "1", "--replicas", "2"], "at least as many brokers as copies, 2"),
+        (["--to", "1", "--replicas", "2"], "at least as many brokers as replicas, 2"),
     ],
 )
 def test_an_impossible_move_is_refused(

@@ -1,4 +1,4 @@
-"""Which rows are found guilty, whatever the cut: those that raise when they are alone."""
+"""Bad rows are isolated however they are divided: exactly those that raise on their own."""
 
 from __future__ import annotations
 
@@ -38,27 +38,27 @@ def test_the_rows_that_fail_alone_are_found_and_no_others(data: st.DataObject) -
     pieces = pieces_of(intent(ranges), ["a", "b"])
     everything = sorted(places(pieces))
     assume(len(everything) > 1)
-    guilty = set(data.draw(st.lists(st.sampled_from(everything), max_size=6)))
+    failing = set(data.draw(st.lists(st.sampled_from(everything), max_size=6)))
     tried = []
 
     def trial(some: Sequence[Piece]) -> None:
         tried.append(len(places(some)))
-        bad = sorted(places(some) & guilty)
+        bad = sorted(places(some) & failing)
         if bad:
             raise UserCodeFailed(f"row {bad[0]}")
 
-    if not guilty:
+    if not failing:
         with pytest.raises(UserCodeFailed, match="the batch"):
             bad_rows(pieces, trial, UserCodeFailed("the batch"))
         return
-    found = bad_rows(pieces, trial, UserCodeFailed(f"row {sorted(guilty)[0]}"))
+    found = bad_rows(pieces, trial, UserCodeFailed(f"row {sorted(failing)[0]}"))
 
-    assert {(bad.source, bad.partition, bad.offset) for bad in found} == guilty
+    assert {(bad.source, bad.partition, bad.offset) for bad in found} == failing
     assert all(bad.reason == f"row {(bad.source, bad.partition, bad.offset)}" for bad in found)
-    assert len(tried) <= 2 * len(guilty) * max(1, len(everything)).bit_length()
+    assert len(tried) <= 2 * len(failing) * max(1, len(everything)).bit_length()
 
 
-def test_a_fault_that_no_single_row_makes_is_the_batchs() -> None:
+def test_an_error_that_no_single_row_raises_fails_the_batch() -> None:
     def trial(some: Sequence[Piece]) -> None:
         if len(places(some)) > 3:
             raise UserCodeFailed("too many")
@@ -67,7 +67,7 @@ def test_a_fault_that_no_single_row_makes_is_the_batchs() -> None:
         bad_rows([Piece("a", 0, 0, 8)], trial, UserCodeFailed("the batch"))
 
 
-def test_more_bad_rows_than_can_be_meant_are_the_batchs_fault(
+def test_too_many_bad_rows_fail_the_batch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(isolation, "MOST", 3)
@@ -79,7 +79,7 @@ def test_more_bad_rows_than_can_be_meant_are_the_batchs_fault(
         bad_rows([Piece("a", 0, 0, 64)], trial, UserCodeFailed("the batch"))
 
 
-def test_an_intent_names_what_it_leaves_out_and_reads_back() -> None:
+def test_an_intent_with_skipped_records_can_be_read_back() -> None:
     whole = intent({"a": {0: (5, 9), 1: (0, 0)}, "b": {0: (1, 3)}})
 
     some = only(whole, [Piece("a", 0, 6, 8)])
@@ -88,4 +88,4 @@ def test_an_intent_names_what_it_leaves_out_and_reads_back() -> None:
     bad = isolation.Bad("a", 0, 6, "it raised")
     less = without(whole, [bad], "tumbling(k)")
     assert less.sources["a"].skips == {0: {6: ("tumbling(k)", "it raised")}}
-    assert Intent.of(less.body()) == less
+    assert Intent.from_json(less.to_json()) == less

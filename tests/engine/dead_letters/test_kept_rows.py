@@ -1,4 +1,4 @@
-"""Rows in files are read whole, also while the job that writes them puts files together."""
+"""Rows in files are read completely, even while the job merges files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def sink(tmp_path: Path) -> FilesSink:
     return FilesSink(Files(tmp_path / "late", format="json"))
 
 
-def test_files_that_are_put_together_while_they_are_read_give_each_row_once(
+def test_files_merged_while_they_are_read_give_each_row_once(
     sink: FilesSink,
 ) -> None:
     writer, kept = opened(sink), KeptRows(sink.files, "late")
@@ -59,13 +59,13 @@ def test_files_that_are_put_together_while_they_are_read_give_each_row_once(
     writer.close()
 
 
-def test_a_folder_that_is_not_there_has_no_rows(tmp_path: Path) -> None:
+def test_a_missing_folder_has_no_rows(tmp_path: Path) -> None:
     kept = KeptRows(Files(tmp_path / "nothing", format="json"), "dead")
     assert (numbers(kept), kept.count(), kept.newest()) == ([], 0, None)
 
 
 @pytest.mark.parametrize("kind", ["dead", "late"])
-def test_a_line_that_is_not_json_is_damage(sink: FilesSink, kind: SideOutput) -> None:
+def test_a_line_that_is_not_json_raises_damaged(sink: FilesSink, kind: SideOutput) -> None:
     writer = opened(sink)
     write(writer, sink, 1)
     [path] = committed(KeptRows(sink.files, kind).folder)

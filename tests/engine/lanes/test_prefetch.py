@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.engine.prefetch_log import LogPrefetchReader, PrefetchableReader, until
 from tests.faults.small_world import Log
 
-from millstream.engine.checkpoint.fault_points import AHEAD
+from millstream.engine.checkpoint.fault_points import PREFETCHED
 from millstream.engine.lanes import prefetch
 from millstream.engine.lanes.prefetch import (
     Piece,
@@ -136,7 +136,7 @@ def test_a_batch_gets_all_prefetched_rows(fed: Fed, found: list[str]) -> None:
 
     assert taken.left == {}
     assert [rows.report.rows for rows in taken.rows] == [3]
-    assert found == [AHEAD]
+    assert found == [PREFETCHED]
 
 
 def test_a_batch_that_ends_inside_a_piece_reads_its_rows_itself(fed: Fed, found: list[str]) -> None:

@@ -39,12 +39,12 @@ def same(pair: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def through_a_worker(frame: DataFrame) -> DataFrame:
-    """The same rows, which Spark's optimizer cannot look into."""
+    """The same rows, hidden from Spark's optimizer."""
     return frame.coalesce(1).mapInArrow(same, frame.schema)
 
 
 def exactly(column: Any) -> list[Any]:
-    """Values that tell one NaN, and 0.0 from -0.0."""
+    """Values as text, in which all NaNs are equal and 0.0 differs from -0.0."""
     values: list[Any] = column.to_pylist()
     if pa.types.is_floating(column.type):
         return [None if value is None else "NaN" if math.isnan(value)
@@ -53,7 +53,7 @@ def exactly(column: Any) -> list[Any]:
 
 
 def texts(seed: int, count: int) -> list[str]:
-    """So many expressions; constants alone are Spark's."""
+    """`count` random expressions, none of them constant."""
     make, found = Expressions(random.Random(seed)), []
     for _ in range(20 * count):
         text = make.any()
@@ -65,18 +65,20 @@ def texts(seed: int, count: int) -> list[str]:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("seed", range(5))
-def test_every_expression_is_what_it_is_in_spark(seed: int, spark: SparkSession) -> None:
+def test_every_expression_gives_what_spark_gives(seed: int, spark: SparkSession) -> None:
     rows = table(random.Random(seed), 150)
     frame = spark.createDataFrame(rows)
     frame = frame if seed % 2 else through_a_worker(frame)
     some = texts(seed, AT_ONCE) if seed else COMPARED
-    told = frame.selectExpr(*(f"{text}\n as e{place}" for place, text in enumerate(some))).toArrow()
+    expected = frame.selectExpr(
+        *(f"{text}\n as e{place}" for place, text in enumerate(some))
+    ).toArrow()
     for place, text in enumerate(some):
         value = compiled(text)
         assert value is not None
         steps = ArrowSteps((), (value,), pa.schema([("e", value.type)]))
         made = pickle.loads(pickle.dumps(steps))(rows)["e"]
-        column = told[f"e{place}"]
+        column = expected[f"e{place}"]
         assert made.type == column.type, text
         assert exactly(made) == exactly(column), text
 
@@ -119,11 +121,11 @@ def test_a_filter_keeps_the_rows_that_spark_keeps(spark: SparkSession) -> None:
         "i & j", " and ".join(["p"] * 200), "i % 7 % 6 % 5 % 4 % 3 % 2 % 7 % 6 % 5",
     ],
 )  # fmt: skip
-def test_what_is_not_surely_the_same_is_left_to_spark(text: str) -> None:
+def test_expressions_that_may_differ_are_left_to_spark(text: str) -> None:
     assert compiled(text) is None
 
 
-def test_names_are_found_in_any_case_and_only_if_they_are_sure() -> None:
+def test_names_match_in_any_case_and_only_if_unambiguous() -> None:
     assert compiled("`TS`") == Column("ts", SCHEMA.field("ts").type)
     odd: dict[str, Value] = {"straße": Column("straße", pa.int64())}
     assert expression("`straße`", odd) == odd["straße"]
@@ -143,14 +145,14 @@ DEEP = {"a": 1, "B": "b", "deep": {"x": math.nan}, "all": ["x", None]}
 
 
 @pytest.mark.spark
-def test_fields_of_structs_are_what_they_are_in_spark(spark: SparkSession) -> None:
+def test_fields_of_structs_give_what_spark_gives(spark: SparkSession) -> None:
     whos = [None, DEEP, {**DEEP, "a": None, "deep": None}, {"deep": {"x": None}}, {"B": ""}, {}]
     halves = [pa.array(whos[3:], WHO), pa.array(whos, WHO)[1:], pa.array([], WHO)]
     rows = pa.table([pa.chunked_array(halves), pa.array([[DEEP]] * 8, WHOLE.field(1).type),
                      pa.nulls(8, WHOLE.field(2).type)], schema=WHOLE)  # fmt: skip
     some = ["who.a", "WHO.b", "`who`.`B`", "who.deep", "who.deep.x", "who.all", "who.a = 1",
             "who.deep.x <=> who.DEEP.X", "who.a is null", "coalesce(who.b, 'none')"]  # fmt: skip
-    told = (
+    expected = (
         through_a_worker(spark.createDataFrame(rows))
         .selectExpr(*(f"{text} as e{place}" for place, text in enumerate(some)))
         .toArrow()
@@ -158,8 +160,8 @@ def test_fields_of_structs_are_what_they_are_in_spark(spark: SparkSession) -> No
     for place, text in enumerate(some):
         value = expression(text, NESTED)
         made = ArrowSteps((), (value,), pa.schema([("e", value.type)]))(rows)["e"]
-        assert made.type == told[f"e{place}"].type, text
-        assert repr(made.to_pylist()) == repr(told[f"e{place}"].to_pylist()), text
+        assert made.type == expected[f"e{place}"].type, text
+        assert repr(made.to_pylist()) == repr(expected[f"e{place}"].to_pylist()), text
 
 
 @pytest.mark.parametrize(
@@ -171,7 +173,7 @@ def test_other_parts_of_columns_are_left_to_spark(text: str) -> None:
         expression(text, NESTED)
 
 
-def test_a_field_of_one_name_only_is_sure() -> None:
+def test_a_field_needs_an_unambiguous_name() -> None:
     twice = pa.struct([("a", pa.int32()), ("A", pa.int32())])
     same = pa.struct([("a", pa.int32()), ("a", pa.int32())])
     for kind in (twice, same):

@@ -1,4 +1,4 @@
-"""A Spark that starts beside the work; the session here is only something that is or is not."""
+"""Starting Spark in the background, with a placeholder for the session."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pytest
 from millstream.engine.spark.session import Spark
 from millstream.errors import SetupFailed
 
-HERE = cast("Any", "a session")
+SESSION = cast("Any", "a session")
 
 
-def is_there(spark: Spark) -> bool:
-    return spark.there
+def is_ready(spark: Spark) -> bool:
+    return spark.ready
 
 
 class Slow:
-    """A start that takes until it is let go."""
+    """A start that blocks until `go` is set."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.go = threading.Event()
@@ -30,73 +30,73 @@ class Slow:
         assert self.go.wait(10)
         if self._error is not None:
             raise self._error
-        return HERE
+        return SESSION
 
 
-def test_a_session_that_is_there_is_there() -> None:
-    spark = Spark.of(HERE)
-    spark.want()
+def test_an_existing_session_is_ready() -> None:
+    spark = Spark.of(SESSION)
+    spark.start()
 
-    assert spark.there
-    assert spark.get() is HERE
+    assert spark.ready
+    assert spark.get() is SESSION
 
 
-def test_nothing_starts_before_it_is_wanted() -> None:
+def test_nothing_starts_before_it_is_needed() -> None:
     start = Slow()
     spark = Spark(start)
 
-    assert not spark.there
+    assert not spark.ready
     assert start.threads == []
 
 
-def test_it_starts_once_beside_the_work() -> None:
+def test_it_starts_once_in_the_background() -> None:
     start = Slow()
     spark = Spark(start)
-    spark.want()
-    spark.want()
-    assert not is_there(spark)
+    spark.start()
+    spark.start()
+    assert not is_ready(spark)
     start.go.set()
 
-    assert spark.get() is HERE
-    assert is_there(spark)
+    assert spark.get() is SESSION
+    assert is_ready(spark)
     assert len(start.threads) == 1
     assert start.threads[0] is not threading.current_thread()
 
 
-def test_who_cannot_wait_starts_it_where_he_is() -> None:
+def test_get_starts_it_in_the_calling_thread() -> None:
     start = Slow()
     start.go.set()
 
-    assert Spark(start).get() is HERE
+    assert Spark(start).get() is SESSION
     assert start.threads == [threading.current_thread()]
 
 
-def test_waiting_is_told_and_can_be_ended() -> None:
+def test_the_wait_is_reported_and_can_be_ended() -> None:
     start = Slow()
-    said: list[str] = []
+    reasons: list[str] = []
 
     def waiting(why: str) -> None:
-        said.append(why)
-        if len(said) == 2:
+        reasons.append(why)
+        if len(reasons) == 2:
             raise KeyboardInterrupt
 
     spark = Spark(start, waiting)
-    spark.want()
+    spark.start()
     with pytest.raises(KeyboardInterrupt):
         spark.get()
     start.go.set()
 
-    assert said == ["starting Spark"] * 2
+    assert reasons == ["starting Spark"] * 2
 
 
-def test_a_start_that_failed_is_told_to_whoever_asks_next() -> None:
+def test_a_failed_start_raises_on_the_next_use() -> None:
     start = Slow(SetupFailed("Spark needs memory", got="none"))
     spark = Spark(start)
-    spark.want()
+    spark.start()
     start.go.set()
     start.threads[0].join()
 
     with pytest.raises(SetupFailed, match="Spark needs memory"):
-        assert spark.there
+        assert spark.ready
     with pytest.raises(SetupFailed, match="Spark needs memory"):
         spark.get()

@@ -37,19 +37,21 @@ for record in consumer:
 """
 
 
-class Said(NamedTuple):
+class Committed(NamedTuple):
+    """A record that a member has read and committed, as it printed it."""
+
     partition: int
     offset: int
     value: str
 
     @classmethod
-    def parse(cls, line: str) -> Said:
+    def parse(cls, line: str) -> Committed:
         partition, offset, value = line.split()
         return cls(int(partition), int(offset), value)
 
 
 class Member:
-    """A member of a group in a process of its own, which says what it has committed."""
+    """A member of a group in a separate process, which prints what it commits."""
 
     def __init__(self, log: Log, topic: str) -> None:
         self.process = subprocess.Popen(
@@ -57,14 +59,14 @@ class Member:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self.said: list[str] = []
+        self.lines: list[str] = []
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 
     def _listen(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            self.said.append(line.rstrip("\n"))
+            self.lines.append(line.rstrip("\n"))
 
     def kill(self) -> None:
         self.process.kill()
@@ -84,7 +86,7 @@ def members(log: Log, topic: str) -> Iterator[list[Member]]:
 
 
 def shares(log: Log, group: str) -> list[int]:
-    """How many partitions each member of a settled group has."""
+    """How many partitions each member has, once the group is stable."""
     try:
         found = log.topics.group(group)
     except NotFound:
@@ -92,32 +94,34 @@ def shares(log: Log, group: str) -> list[int]:
     return sorted(len(it.partitions) for it in found.members) if found.state == "stable" else []
 
 
-def test_when_one_of_three_is_killed_at_work_the_others_take_over(
+def test_when_one_of_three_members_is_killed_the_others_take_over(
     log: Log, topic: str, members: list[Member]
 ) -> None:
     eventually(lambda: shares(log, topic) == [2, 2, 2], within=60)
     log.fill(topic, [b"%d" % i for i in range(1_200)], partitioner="round_robin")
-    eventually(lambda: len(members[0].said) > 20)
+    eventually(lambda: len(members[0].lines) > 20)
     members[0].kill()
-    killed = [Said.parse(line) for line in members[0].said]
+    killed = [Committed.parse(line) for line in members[0].lines]
     committed = {it.partition: it.committed or 0 for it in log.topics.group(topic).partitions}
 
     eventually(lambda: shares(log, topic) == [3, 3], within=40)
     eventually(lambda: sum(log.topics.lag(topic).values()) == 0, within=60)
 
-    survived = [Said.parse(line) for member in members[1:] for line in member.said]
-    taken_over = {said.partition for said in killed}
+    survived = [Committed.parse(line) for member in members[1:] for line in member.lines]
+    taken_over = {it.partition for it in killed}
     again = [
         it for it in survived if it.partition in taken_over and it.offset < committed[it.partition]
     ]
-    assert again == [], "what the dead member had committed came again"
-    values = Counter(said.value for said in [*killed, *survived])
+    assert again == [], "records that the dead member had committed were redelivered"
+    values = Counter(it.value for it in [*killed, *survived])
     assert set(values) == {str(i) for i in range(1_200)}, "something was lost"
-    assert sum(values.values()) - 1_200 <= len(taken_over), "more than the uncommitted came twice"
+    assert sum(values.values()) - 1_200 <= len(taken_over), (
+        "more than the uncommitted records were redelivered"
+    )
     assert len(killed) < 1_200
 
 
-def test_what_a_dead_member_had_read_and_not_committed_comes_again(log: Log, topic: str) -> None:
+def test_uncommitted_records_of_a_dead_member_are_redelivered(log: Log, topic: str) -> None:
     log.topics.create(topic)
     log.fill(topic, [b"1", b"2", b"3", b"4"])
     quick = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
@@ -132,7 +136,7 @@ def test_what_a_dead_member_had_read_and_not_committed_comes_again(log: Log, top
         assert [next(iter(heir)).value for _ in range(2)] == [b"3", b"4"]
 
 
-def test_members_beyond_the_partitions_sit_idle_and_say_so(
+def test_members_without_a_partition_are_idle_and_log_it(
     log: Log, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     log.topics.create(topic, partitions=2)
@@ -146,7 +150,7 @@ def test_members_beyond_the_partitions_sit_idle_and_say_so(
         assert len(found.members) == 3
         eventually(lambda: [it.idle for it in consumers].count(True) == 1)
         assert sorted(len(it.assignment()) for it in consumers) == [0, 1, 1]
-    assert "a member of a group is idle" in caplog.text
+    assert "a group member is idle" in caplog.text
 
 
 def _run(stack: ExitStack, consumers: list[Consumer]) -> None:
@@ -176,7 +180,7 @@ def test_every_group_gets_every_record(log: Log, topic: str) -> None:
         assert sorted(map(str, log.values(topic, group=group))) == sorted(map(str, values))
 
 
-def test_a_group_goes_on_where_it_was(log: Log, topic: str) -> None:
+def test_a_group_continues_where_it_was(log: Log, topic: str) -> None:
     log.topics.create(topic)
     log.fill(topic, [b"%d" % i for i in range(5)])
 
@@ -186,7 +190,7 @@ def test_a_group_goes_on_where_it_was(log: Log, topic: str) -> None:
     assert log.values(topic, group=topic) == [b"5"]
 
 
-def test_a_record_that_raised_comes_again_and_one_that_was_left_does_not(
+def test_after_an_exception_the_record_is_redelivered_and_after_a_break_it_is_not(
     log: Log, topic: str
 ) -> None:
     log.topics.create(topic)
@@ -206,7 +210,7 @@ def test_a_record_that_raised_comes_again_and_one_that_was_left_does_not(
         assert next(iter(consumer)).value == b"3"
 
 
-def test_a_batch_that_raised_comes_again(log: Log, topic: str) -> None:
+def test_after_an_exception_the_batch_is_redelivered(log: Log, topic: str) -> None:
     log.topics.create(topic, partitions=2)
     log.fill(topic, [b"%d" % i for i in range(10)], partitioner="round_robin")
 
@@ -223,7 +227,7 @@ def test_a_batch_that_raised_comes_again(log: Log, topic: str) -> None:
     assert len(log.values(topic, group=topic)) == 6
 
 
-def test_work_is_committed_now_and_then_without_being_asked(log: Log, topic: str) -> None:
+def test_processed_records_are_committed_automatically(log: Log, topic: str) -> None:
     log.topics.create(topic)
     log.fill(topic, [b"%d" % i for i in range(10)])
     with log.consumer(topic, group=topic) as consumer:
@@ -236,7 +240,7 @@ def test_work_is_committed_now_and_then_without_being_asked(log: Log, topic: str
         assert eventually(lambda: consumer.committed() == {(topic, 0): 2})
 
 
-def test_a_manual_group_commits_what_it_is_told_to(log: Log, topic: str) -> None:
+def test_a_manual_group_commits_only_on_request(log: Log, topic: str) -> None:
     log.topics.create(topic)
     log.fill(topic, [b"0", b"1", b"2"])
     with log.consumer(topic, group=topic, commit="manual") as consumer:
@@ -251,7 +255,7 @@ def test_a_manual_group_commits_what_it_is_told_to(log: Log, topic: str) -> None
 
 
 @pytest.mark.parametrize(("start", "first"), [("start", 0), ("end", 3), ({0: 1}, 1)])
-def test_a_new_group_begins_where_it_is_told_and_an_old_one_where_it_was(
+def test_a_new_group_begins_at_start_and_an_existing_one_continues(
     log: Log, topic: str, start: Any, first: int
 ) -> None:
     log.topics.create(topic)
@@ -262,7 +266,7 @@ def test_a_new_group_begins_where_it_is_told_and_an_old_one_where_it_was(
     assert log.values(topic, group=topic, start="end") == [b"3"]
 
 
-def test_where_a_new_group_began_holds_for_a_member_that_takes_over(log: Log, topic: str) -> None:
+def test_a_member_that_takes_over_begins_where_the_new_group_began(log: Log, topic: str) -> None:
     log.topics.create(topic)
     log.fill(topic, [b"old"])
     with log.consumer(topic, group=topic, start="end", commit="manual", until_end=True) as first:
@@ -272,7 +276,7 @@ def test_where_a_new_group_began_holds_for_a_member_that_takes_over(log: Log, to
     assert log.values(topic, group=topic, start="end") == [b"between"]
 
 
-def test_a_member_goes_back_and_forth_and_stays_in_its_group(log: Log, topic: str) -> None:
+def test_a_member_that_seeks_stays_in_its_group(log: Log, topic: str) -> None:
     log.topics.create(topic, partitions=2)
     log.fill(topic, [b"%d" % i for i in range(20)], partitioner=lambda _key, _count: 1)
     with log.consumer(topic, group=topic) as consumer:
@@ -293,7 +297,7 @@ def test_a_member_goes_back_and_forth_and_stays_in_its_group(log: Log, topic: st
     assert log.values(topic, group=topic) == [b"%d" % i for i in range(11, 20)]
 
 
-def test_lag_is_the_end_minus_what_is_committed(log: Log, topic: str) -> None:
+def test_lag_is_the_end_minus_the_committed_offset(log: Log, topic: str) -> None:
     log.topics.create(topic, partitions=3)
     with Producer(log.address) as producer:
         for partition, count in enumerate((5, 3, 2)):
@@ -316,9 +320,7 @@ def test_lag_is_the_end_minus_what_is_committed(log: Log, topic: str) -> None:
     ]
 
 
-def test_records_that_retention_took_before_they_were_read_are_counted(
-    log: Log, topic: str
-) -> None:
+def test_records_that_retention_removed_unread_are_counted(log: Log, topic: str) -> None:
     log.topics.create(topic, partitions=2)
     log.fill(topic, [b"x"] * 10, partitioner=lambda _key, _count: 0)
     log.values(topic, group=topic)
@@ -330,7 +332,7 @@ def test_records_that_retention_took_before_they_were_read_are_counted(
     assert (first.committed, first.earliest, first.gone, first.lag) == (2, 6, 4, 8)
 
 
-def test_a_group_is_reset_to_a_place_a_time_or_offsets(log: Log, topic: str) -> None:
+def test_a_group_is_reset_to_a_position_a_time_or_offsets(log: Log, topic: str) -> None:
     log.topics.create(topic, partitions=2, settings={"retention.ms": -1})
     noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
     with Producer(log.address) as producer:
@@ -352,7 +354,7 @@ def test_a_group_is_reset_to_a_place_a_time_or_offsets(log: Log, topic: str) -> 
     assert reset("end") == {0: (3, 3), 1: (3, 3)}
 
 
-def test_a_dry_run_says_what_would_be_and_does_nothing(log: Log, topic: str) -> None:
+def test_a_dry_run_returns_the_changes_and_makes_none(log: Log, topic: str) -> None:
     log.topics.create(topic)
     log.fill(topic, [b"x"] * 3)
     log.values(topic, group=topic)
@@ -372,7 +374,7 @@ def test_a_group_with_active_members_is_not_reset(log: Log, topic: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("to", "error", "said"),
+    ("to", "error", "message"),
     [
         ("middle", InvalidInput, "`to` needs .* got 'middle'"),
         (True, InvalidInput, "`to` needs .* got True"),
@@ -382,20 +384,20 @@ def test_a_group_with_active_members_is_not_reset(log: Log, topic: str) -> None:
         ({4: 0}, InvalidInput, "partitions 0 to 0; got an offset for partition 4"),
     ],
 )
-def test_a_place_a_group_cannot_go_to_is_named(
-    log: Log, topic: str, to: Any, error: type[MillstreamError], said: str
+def test_an_offset_that_a_group_cannot_be_reset_to_is_refused(
+    log: Log, topic: str, to: Any, error: type[MillstreamError], message: str
 ) -> None:
     log.topics.create(topic)
     log.fill(topic, [b"x"] * 3)
     log.values(topic, group=topic)
     log.topics.truncate(topic, {0: 1})
 
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         log.topics.reset_group(topic, topic, to)
     assert log.topics.group(topic).partitions[0].committed == 3
 
 
-def test_a_group_that_is_missing_is_named_with_those_near_it(log: Log, topic: str) -> None:
+def test_a_missing_group_is_reported_with_similar_names(log: Log, topic: str) -> None:
     log.topics.create(topic)
     log.fill(topic, [b"x"])
     log.values(topic, group=topic)
@@ -412,7 +414,7 @@ def test_a_group_that_is_missing_is_named_with_those_near_it(log: Log, topic: st
         log.topics.group("")
 
 
-def test_a_member_that_lost_its_partitions_is_told_when_it_commits(log: Log, topic: str) -> None:
+def test_a_commit_raises_after_the_partitions_were_reassigned(log: Log, topic: str) -> None:
     log.topics.create(topic)
     log.fill(topic, [b"x"] * 3)
     slow = {"max.poll.interval.ms": 6000, "session.timeout.ms": 6000}
@@ -420,5 +422,5 @@ def test_a_member_that_lost_its_partitions_is_told_when_it_commits(log: Log, top
         next(iter(consumer))
         eventually(lambda: shares(log, topic) == [], within=30)
 
-        with pytest.raises(MillstreamError, match="given them to another"):
+        with pytest.raises(MillstreamError, match="a rebalance that assigned them to another"):
             consumer.commit()

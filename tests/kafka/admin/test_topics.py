@@ -20,7 +20,7 @@ BAD_NAMES = ["", " ", "a b", "a/b", "a\n", "ü", ".", "..", "x" * 250, "a*", Non
 NOWHERE = "127.0.0.1:1"
 
 
-def test_a_topic_is_created_listed_described_changed_and_deleted(log: Log, topic: str) -> None:
+def test_a_topic_is_created_listed_described_altered_and_deleted(log: Log, topic: str) -> None:
     made = log.topics.create(
         topic, partitions=3, retention="1 day", settings={"preallocate": False, "segment.ms": 1000}
     )
@@ -50,7 +50,7 @@ def test_a_topic_is_created_listed_described_changed_and_deleted(log: Log, topic
         log.topics.describe(topic)
 
 
-def test_kafkas_own_topics_are_hidden_unless_asked_for(log: Log, topic: str) -> None:
+def test_internal_topics_are_listed_only_on_request(log: Log, topic: str) -> None:
     log.topics.create(topic)
     log.read(topic, group="any")
 
@@ -87,7 +87,7 @@ def test_records_before_an_offset_can_be_removed(log: Log, topic: str) -> None:
     assert log.topics.offsets(topic, "start") == {0: 7, 1: 0}
 
 
-def test_growing_a_topic_that_holds_records_warns_that_keys_move(log: Log, topic: str) -> None:
+def test_adding_partitions_to_a_topic_with_records_warns(log: Log, topic: str) -> None:
     log.topics.create(topic, partitions=1)
     log.topics.alter(topic, partitions=2)
     log.fill(topic, [b"x"])
@@ -98,14 +98,14 @@ def test_growing_a_topic_that_holds_records_warns_that_keys_move(log: Log, topic
     assert len(grown.partitions) == 5
 
 
-def test_a_topic_cannot_shrink(log: Log, topic: str) -> None:
+def test_partitions_cannot_be_removed(log: Log, topic: str) -> None:
     log.topics.create(topic, partitions=3)
 
     with pytest.raises(InvalidInput, match="at least the 3 partitions it has; got 2"):
         log.topics.alter(topic, partitions=2)
 
 
-def test_a_change_is_refused_whole(log: Log, topic: str) -> None:
+def test_a_refused_change_changes_nothing(log: Log, topic: str) -> None:
     log.topics.create(topic, partitions=1)
     log.fill(topic, [b"x"])
 
@@ -130,7 +130,7 @@ def test_a_change_is_refused_whole(log: Log, topic: str) -> None:
         ({"": 1}, "a topic setting needs a name"),
     ],
 )
-def test_a_wrong_setting_is_named_and_nothing_is_made(
+def test_a_wrong_setting_is_named_and_no_topic_is_created(
     log: Log, topic: str, settings: Any, said: str
 ) -> None:
     with pytest.raises(InvalidInput, match=re.escape(said)):
@@ -139,18 +139,18 @@ def test_a_wrong_setting_is_named_and_nothing_is_made(
     assert topic not in [info.name for info in log.topics.list()]
 
 
-def test_a_setting_is_given_once(log: Log, topic: str) -> None:
+def test_a_setting_given_twice_is_refused(log: Log, topic: str) -> None:
     with pytest.raises(InvalidInput, match=r"retention\.ms needs to be given once"):
         log.topics.create(topic, retention="1 day", settings={"retention.ms": 1})
 
 
-def test_a_retention_that_is_no_duration_is_refused(log: Log, topic: str) -> None:
+def test_an_invalid_retention_is_refused(log: Log, topic: str) -> None:
     with pytest.raises(InvalidSpec, match="retention needs a duration"):
         log.topics.create(topic, retention="soon")
 
 
 @pytest.mark.parametrize("count", [0, -1, True, 1.5, "3"])
-def test_counts_are_whole_numbers_from_one_on(log: Log, topic: str, count: Any) -> None:
+def test_counts_need_positive_whole_numbers(log: Log, topic: str, count: Any) -> None:
     with pytest.raises(InvalidInput, match=f"partitions needs .* got {count!r}"):
         log.topics.create(topic, partitions=count)
     with pytest.raises(InvalidInput, match=f"replicas needs .* got {count!r}"):
@@ -162,7 +162,7 @@ def test_more_replicas_than_brokers_are_refused(log: Log, topic: str) -> None:
         log.topics.create(topic, replicas=3)
 
 
-def test_a_topic_is_made_once(log: Log, topic: str) -> None:
+def test_an_existing_topic_is_refused(log: Log, topic: str) -> None:
     first = log.topics.create(topic, partitions=2)
 
     with pytest.raises(InvalidInput, match=f"{topic}, which exists"):
@@ -170,7 +170,7 @@ def test_a_topic_is_made_once(log: Log, topic: str) -> None:
     assert log.topics.create(topic, partitions=5, exists_ok=True) == first
 
 
-def test_a_topic_that_is_missing_is_named_with_those_near_it(log: Log, topic: str) -> None:
+def test_a_missing_topic_is_reported_with_similar_names(log: Log, topic: str) -> None:
     log.topics.create(topic)
 
     for call in (log.topics.describe, log.topics.delete, log.topics.offsets):
@@ -179,7 +179,7 @@ def test_a_topic_that_is_missing_is_named_with_those_near_it(log: Log, topic: st
 
 
 @pytest.mark.parametrize("name", BAD_NAMES)
-def test_a_bad_name_is_refused_before_any_call(name: Any) -> None:
+def test_an_invalid_name_is_refused_before_any_request(name: Any) -> None:
     for call in (
         Topics(NOWHERE).create,
         Topics(NOWHERE).describe,
@@ -191,7 +191,7 @@ def test_a_bad_name_is_refused_before_any_call(name: Any) -> None:
 
 
 @given(st.text(st.sampled_from("abzAZ09._-/ üé\n*"), max_size=6))
-def test_a_name_is_taken_exactly_when_kafka_would(name: str) -> None:
+def test_names_are_valid_exactly_when_kafka_accepts_them(name: str) -> None:
     legal = name not in {"", ".", ".."} and all(c in "abzAZ09._-" for c in name)
 
     if legal:
@@ -201,7 +201,7 @@ def test_a_name_is_taken_exactly_when_kafka_would(name: str) -> None:
             check_topic(name)
 
 
-def test_a_place_that_is_none_is_refused(log: Log, topic: str) -> None:
+def test_an_invalid_position_is_refused(log: Log, topic: str) -> None:
     log.topics.create(topic)
 
     with pytest.raises(InvalidInput, match=r"got 'yesterday'"):

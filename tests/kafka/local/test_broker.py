@@ -1,4 +1,4 @@
-"""The local broker, on the real thing: started, refused, hurt, brought back, cleared away."""
+"""The local broker: real processes are started, refused, killed, restarted and cleaned up."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ QUIET = {"log_level": 0, "reconnect.backoff.ms": 50, "reconnect.backoff.max.ms":
 
 @pytest.fixture(scope="module")
 def hurt() -> Iterator[ThrowAwayBroker]:
-    """A broker these tests may kill and pause, unlike the one all tests share."""
+    """A broker that these tests may kill and pause, unlike the shared one."""
     began = time.monotonic()
     with testing.broker(settings={"num.partitions": 3}) as broker:
         print(f"\nbroker ready in {time.monotonic() - began:.2f} s, folder and format included")
@@ -52,7 +52,7 @@ def hurt() -> Iterator[ThrowAwayBroker]:
 
 @pytest.fixture(scope="module")
 def formatted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder whose broker has run before and is down at the start and end of each test."""
+    """A folder whose broker has run before, and is down before and after each test."""
     folder = tmp_path_factory.mktemp("brokers") / "räder, und mühlen"
     local.start(folder, timeout=60)
     local.stop(folder)
@@ -76,7 +76,7 @@ def python(
 
 
 def brokers_in(folder: Path) -> list[int]:
-    """Living processes that run inside the folder, found without any note of ours."""
+    """Processes whose working directory is the folder."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -96,7 +96,7 @@ def eventually(condition: Callable[[], bool], seconds: float = 20) -> bool:
     return True
 
 
-def everything_in(address: str, topic: str) -> list[bytes | None]:
+def all_values(address: str, topic: str) -> list[bytes | None]:
     """All values of the topic's partition 0, read to its end."""
     consumer = Consumer({"bootstrap.servers": address, "group.id": "oracle",
                          "enable.partition.eof": True, **QUIET})  # fmt: skip
@@ -116,7 +116,7 @@ def everything_in(address: str, topic: str) -> list[bytes | None]:
         consumer.close()
 
 
-def test_of_two_starts_at_once_one_wins_and_its_broker_outlives_it(tmp_path: Path) -> None:
+def test_of_two_concurrent_starts_one_succeeds_and_its_broker_outlives_it(tmp_path: Path) -> None:
     folder = tmp_path / "broker"
     code = START + (
         "from millstream.errors import AlreadyRunning\n"
@@ -125,15 +125,15 @@ def test_of_two_starts_at_once_one_wins_and_its_broker_outlives_it(tmp_path: Pat
     )
     began = time.monotonic()
     starters = [python(code, folder) for _ in range(2)]
-    said = sorted(starter.communicate()[0].strip() for starter in starters)
+    output = sorted(starter.communicate()[0].strip() for starter in starters)
     print(f"\nbroker ready in {time.monotonic() - began:.2f} s, two Python starts included")
     try:
-        assert said[0].isdigit(), said
-        assert said[1].startswith(f"the folder {folder} holds one broker; got one ")
-        assert said[1].endswith("; use that or end it with `millstream down`")
+        assert output[0].isdigit(), output
+        assert output[1].startswith(f"the folder {folder} runs at most one broker; got one ")
+        assert output[1].endswith("; use that one, or stop it with `millstream down`")
 
         status = local.status(folder)
-        assert (status.running, status.answering, status.pid) == (True, True, int(said[0]))
+        assert (status.running, status.answering, status.pid) == (True, True, int(output[0]))
         assert brokers_in(folder) == [status.pid]
         assert status.address == local.running_address(folder)
         assert status.started == pytest.approx(time.time(), abs=120)
@@ -190,11 +190,11 @@ def test_nothing_acknowledged_is_lost_when_the_broker_is_killed(
     hurt.start()
     print(f"\nback after kill -9 in {time.monotonic() - began:.2f} s")
     assert hurt.status().address == address
-    survivors = everything_in(address, topic)
+    survivors = all_values(address, topic)
     assert before <= set(survivors)
     assert producer.flush(60) == 0
     assert set(acknowledged) == set(sent)
-    assert everything_in(address, topic) == sent
+    assert all_values(address, topic) == sent
 
 
 def test_a_paused_broker_runs_without_answering(hurt: ThrowAwayBroker, topic: str) -> None:
@@ -209,10 +209,10 @@ def test_a_paused_broker_runs_without_answering(hurt: ThrowAwayBroker, topic: st
     producer = Producer({"bootstrap.servers": hurt.address, **QUIET})
     producer.produce(topic, b"after the pause", partition=0)
     assert producer.flush(30) == 0
-    assert everything_in(hurt.address, topic) == [b"after the pause"]
+    assert all_values(hurt.address, topic) == [b"after the pause"]
 
 
-def test_records_far_from_now_stay_unless_their_topic_has_a_retention(
+def test_records_with_old_or_future_timestamps_stay_unless_the_topic_has_a_retention(
     broker: ThrowAwayBroker, topic: str
 ) -> None:
     brief = NewTopic(f"{topic}-brief", 1, 1, config={"retention.ms": "1000"})
@@ -224,20 +224,20 @@ def test_records_far_from_now_stay_unless_their_topic_has_a_retention(
     producer.produce(topic, b"old", timestamp=year_2000)
     producer.produce(topic, b"future", timestamp=year_2100)
     assert producer.flush(30) == 0
-    assert eventually(lambda: everything_in(broker.address, brief.topic) == [])
-    assert everything_in(broker.address, topic) == [b"old", b"future"]
+    assert eventually(lambda: all_values(broker.address, brief.topic) == [])
+    assert all_values(broker.address, topic) == [b"old", b"future"]
 
 
-def test_stop_kills_a_broker_that_does_not_end_in_time_and_says_so(formatted: Path) -> None:
+def test_stop_kills_a_broker_that_does_not_exit_in_time_and_reports_it(formatted: Path) -> None:
     local.start(formatted, timeout=60)
     local.pause(formatted)
-    said: list[str] = []
-    assert local.stop(formatted, timeout=0, say=said.append)
-    assert said == [f"the broker in {formatted} did not end within 0 s and was killed"]
+    reported: list[str] = []
+    assert local.stop(formatted, timeout=0, say=reported.append)
+    assert reported == [f"the broker in {formatted} did not exit within 0 s and was killed"]
     assert brokers_in(formatted) == []
 
 
-def test_the_id_of_a_stranger_in_a_stale_lock_file_is_never_signalled(formatted: Path) -> None:
+def test_another_process_with_the_id_in_a_stale_lock_file_is_not_signalled(formatted: Path) -> None:
     with subprocess.Popen(["sleep", "60"]) as stranger:
         try:
             (formatted / "broker.lock").write_text(str(stranger.pid))
@@ -251,7 +251,7 @@ def test_the_id_of_a_stranger_in_a_stale_lock_file_is_never_signalled(formatted:
             stranger.kill()
 
 
-def test_a_broker_that_dies_while_starting_is_quoted_and_leaves_nothing(formatted: Path) -> None:
+def test_the_error_of_a_broker_that_exits_while_starting_is_quoted(formatted: Path) -> None:
     (formatted / "data" / "meta.properties").rename(formatted / "meta.aside")
     try:
         with pytest.raises(Unavailable) as raised:
@@ -259,20 +259,20 @@ def test_a_broker_that_dies_while_starting_is_quoted_and_leaves_nothing(formatte
     finally:
         (formatted / "meta.aside").rename(formatted / "data" / "meta.properties")
     print(f"\n{raised.value}")
-    assert "ended while starting, saying: " in str(raised.value)
+    assert "exited while starting: " in str(raised.value)
     assert "meta.properties" in str(raised.value)
     assert str(raised.value).endswith(f"; see {formatted / 'broker.log'}")
     assert brokers_in(formatted) == []
 
 
 def test_a_broker_that_does_not_answer_in_time_is_killed(formatted: Path) -> None:
-    with pytest.raises(Unavailable, match=r"one that did not answer within 0\.1 s, saying: "):
+    with pytest.raises(Unavailable, match=r"one that did not answer within 0\.1 s: "):
         local.start(formatted, timeout=0.1)
     assert brokers_in(formatted) == []
     assert local.status(formatted).running is False
 
 
-def test_a_full_disk_ends_in_a_sentence_and_leaves_nothing(formatted: Path) -> None:
+def test_a_full_disk_is_reported_and_leaves_no_process(formatted: Path) -> None:
     code = START + (
         "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 18, 1 << 18))\n"
         "from millstream.errors import MillstreamError\n"
@@ -281,14 +281,14 @@ def test_a_full_disk_ends_in_a_sentence_and_leaves_nothing(formatted: Path) -> N
     )
     log = formatted / "broker.log"
     log.unlink()  # so that it stays far below the limit
-    said = python(code, formatted).communicate()[0]
-    print(f"\n{said}")
-    assert "File too large" in said
-    assert str(log) in said
+    output = python(code, formatted).communicate()[0]
+    print(f"\n{output}")
+    assert "File too large" in output
+    assert str(log) in output
     assert brokers_in(formatted) == []
 
 
-def test_a_throw_away_broker_goes_when_its_owner_is_killed_while_starting_it(
+def test_a_throw_away_broker_is_removed_if_its_owner_is_killed_while_starting_it(
     tmp_path: Path,
 ) -> None:
     with owner_of_a_broker(tmp_path, "") as owner:
@@ -301,7 +301,7 @@ def test_a_throw_away_broker_goes_when_its_owner_is_killed_while_starting_it(
     assert brokers_in(folder) == []
 
 
-def test_a_throw_away_broker_goes_with_its_owner_though_a_fork_of_that_lives_on(
+def test_a_throw_away_broker_is_removed_with_its_owner_even_if_a_fork_survives(
     tmp_path: Path,
 ) -> None:
     with owner_of_a_broker(tmp_path, "os.fork() or time.sleep(600)") as owner:
@@ -325,7 +325,7 @@ def test_a_throw_away_broker_goes_with_its_owner_though_a_fork_of_that_lives_on(
 
 
 def owner_of_a_broker(temporary: Path, then: str) -> subprocess.Popen[str]:
-    """A process that holds a throw-away broker, does something, tells its folder and sleeps."""
+    """A process that starts a throw-away broker, runs `then`, prints the folder and sleeps."""
     code = (
         "import os, time; from millstream.testing import broker\n"
         f"with broker() as b:\n {then or 'pass'}\n"
@@ -334,7 +334,7 @@ def owner_of_a_broker(temporary: Path, then: str) -> subprocess.Popen[str]:
     return python(code, environment={**os.environ, "TMPDIR": str(temporary)})
 
 
-def test_a_failed_throw_away_broker_shows_the_end_of_its_log() -> None:
+def test_the_error_of_a_failed_throw_away_broker_has_the_end_of_its_log() -> None:
     with (
         pytest.raises(Unavailable) as raised,
         testing.broker(timeout=0.01),
@@ -343,7 +343,7 @@ def test_a_failed_throw_away_broker_shows_the_end_of_its_log() -> None:
     assert raised.value.__notes__[0].startswith("the end of the broker's log:")
 
 
-def test_a_start_interrupted_at_the_keyboard_leaves_nothing(formatted: Path) -> None:
+def test_a_start_that_is_interrupted_leaves_no_process(formatted: Path) -> None:
     code = START + "broker.start(Path(sys.argv[1]))"
     starter = python(code, formatted, stderr=subprocess.PIPE)
     assert eventually(lambda: len(brokers_in(formatted)) == 1)

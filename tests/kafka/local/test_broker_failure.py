@@ -1,10 +1,10 @@
-"""Of everything a broker logs while it fails, the one line that says why."""
+"""The reason of a failure is found in the log of a broker."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.kafka.local.broker_failure import cause, last_words
+from millstream.kafka.local.broker_failure import cause, last_error
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,31 +21,31 @@ Caused by: java.io.IOException: No space left on device
 """
 
 
-def test_the_last_error_is_quoted_with_its_innermost_cause(tmp_path: Path) -> None:
+def test_the_last_error_is_quoted_with_its_root_cause(tmp_path: Path) -> None:
     (tmp_path / "log").write_text(OLD + FAILED)
-    assert last_words(tmp_path / "log", tmp_path / "out", since=len(OLD)) == (
+    assert last_error(tmp_path / "log", tmp_path / "out", since=len(OLD)) == (
         "Exiting due to fatal exception (Kafka$): java.io.IOException: No space left on device"
     )
 
 
-def test_without_an_error_the_last_line_is_quoted_and_earlier_runs_are_not(tmp_path: Path) -> None:
+def test_without_an_error_the_last_line_of_this_run_is_quoted(tmp_path: Path) -> None:
     (tmp_path / "log").write_text(OLD + FAILED.splitlines()[0] + "\n\n")
-    said = last_words(tmp_path / "log", tmp_path / "out", since=len(OLD))
-    assert said == "starting (Kafka$)"
+    found = last_error(tmp_path / "log", tmp_path / "out", since=len(OLD))
+    assert found == "starting (Kafka$)"
 
 
-def test_what_java_itself_printed_is_quoted_when_nothing_was_logged(tmp_path: Path) -> None:
+def test_the_output_of_java_is_quoted_if_nothing_was_logged(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("Error: Could not create the Java Virtual Machine.\n")
     (tmp_path / "log").write_text(OLD)
-    said = last_words(tmp_path / "log", tmp_path / "out", since=len(OLD))
-    assert said == "Error: Could not create the Java Virtual Machine."
+    found = last_error(tmp_path / "log", tmp_path / "out", since=len(OLD))
+    assert found == "Error: Could not create the Java Virtual Machine."
     (tmp_path / "out").unlink()
-    assert last_words(tmp_path / "log", tmp_path / "out", since=len(OLD)) == "nothing"
+    assert last_error(tmp_path / "log", tmp_path / "out", since=len(OLD)) == "no output"
 
 
-def test_a_log_that_was_rotated_meanwhile_counts_whole(tmp_path: Path) -> None:
+def test_a_log_that_was_rotated_is_read_from_its_start(tmp_path: Path) -> None:
     (tmp_path / "log").write_text(FAILED)
-    assert "No space left" in last_words(tmp_path / "log", tmp_path / "out", since=10_000_000)
+    assert "No space left" in last_error(tmp_path / "log", tmp_path / "out", since=10_000_000)
 
 
 def test_the_cause_of_a_printed_failure_is_found_in_its_stack_trace() -> None:

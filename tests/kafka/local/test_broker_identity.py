@@ -1,4 +1,4 @@
-"""Identifying the broker at a port: silence, strangers and incomplete responses are no broker."""
+"""Identifies the broker at a port; other servers and incomplete responses give None."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from millstream.testing.local_broker import ThrowAwayBroker
 
 
-def test_a_broker_names_its_cluster_as_to_any_client(broker: ThrowAwayBroker) -> None:
+def test_a_broker_is_identified_by_its_cluster_id(broker: ThrowAwayBroker) -> None:
     port = int(broker.address.rpartition(":")[2])
     theirs = AdminClient({"bootstrap.servers": broker.address}).list_topics(timeout=10)
     assert identify(port) == Identity(cluster=str(theirs.cluster_id), nodes=(1,))
 
 
-def test_a_closed_port_is_no_broker() -> None:
+def test_a_closed_port_has_no_broker() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         assert identify(unused.getsockname()[1]) is None
 
 
-def test_silence_ends_after_the_timeout() -> None:
+def test_a_server_that_does_not_answer_times_out() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         began = time.monotonic()
         assert identify(silent.getsockname()[1], timeout=0.2) is None
@@ -50,7 +50,7 @@ def test_silence_ends_after_the_timeout() -> None:
         struct.pack(">iiiih", 16, 1, 0, 0, 2) + b"\xff\xff",  # a name that is not UTF-8
     ],
 )  # fmt: skip
-def test_a_stranger_is_not_taken_for_a_broker(reply: bytes) -> None:
+def test_another_server_is_not_identified_as_a_broker(reply: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:

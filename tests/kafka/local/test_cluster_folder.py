@@ -1,4 +1,4 @@
-"""What a cluster remembers, what its nodes are told, and where partitions go: without a broker."""
+"""The folder of a cluster, the settings of its nodes, and replica assignment: without a broker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millstream.kafka.admin.brokers import assign_replicas, drain_plan
 from millstream.kafka.admin.topic_info import PartitionInfo, TopicInfo
 from millstream.kafka.local import cluster
 from millstream.kafka.local.broker_settings import Seat
-from millstream.kafka.local.cluster_folder import ClusterFolder, ClusterNote, NodePlace, planned
+from millstream.kafka.local.cluster_folder import ClusterFolder, ClusterNote, NodePorts, planned
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,13 +24,13 @@ def topic(name: str, *replicas: tuple[int, ...]) -> TopicInfo:
     return TopicInfo(name, "id", internal=False, partitions=parts, settings={})
 
 
-@pytest.mark.parametrize(("brokers", "voters"), [(1, 1), (2, 1), (3, 3), (5, 3)])
-def test_up_to_three_nodes_vote_and_never_two(brokers: int, voters: int) -> None:
+@pytest.mark.parametrize(("brokers", "controllers"), [(1, 1), (2, 1), (3, 3), (5, 3)])
+def test_one_or_three_nodes_are_controllers(brokers: int, controllers: int) -> None:
     note = planned(brokers)
 
     assert len(note.nodes) == brokers
-    assert sorted(note.controllers) == list(range(1, voters + 1))
-    ports = [at for place in note.nodes.values() for at in (place.port, place.controller) if at]
+    assert sorted(note.controllers) == list(range(1, controllers + 1))
+    ports = [port for at in note.nodes.values() for port in (at.port, at.controller) if port]
     assert len(set(ports)) == len(ports)
     assert note.copies == min(brokers, 3)
 
@@ -41,19 +41,19 @@ def test_the_ports_follow_the_first_one() -> None:
     assert note.address == "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"
 
 
-def test_a_cluster_is_remembered_as_it_was(tmp_path: Path) -> None:
+def test_a_cluster_is_stored_and_read_back(tmp_path: Path) -> None:
     folder = ClusterFolder(tmp_path / "brokers")
     note = planned(4)
 
     assert folder.note() is None
-    assert folder.begin(note) == note
-    assert folder.begin(planned(3)) == note, "the first to write it down decides"
-    assert folder.known() == note
+    assert folder.create(note) == note
+    assert folder.create(planned(3)) == note, "the first writer decides"
+    assert folder.existing() == note
     assert [entry.name for entry in folder.path.iterdir()] == ["cluster.json"]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 2}', '{"format": 1, "nodes": 3}'])
-def test_a_damaged_note_is_named_and_never_guessed(tmp_path: Path, text: str) -> None:
+def test_a_damaged_cluster_file_is_named(tmp_path: Path, text: str) -> None:
     folder = ClusterFolder(tmp_path)
     folder.file.write_text(text)
 
@@ -63,7 +63,7 @@ def test_a_damaged_note_is_named_and_never_guessed(tmp_path: Path, text: str) ->
         cluster.status(tmp_path)
 
 
-def test_where_no_cluster_was_there_is_none(tmp_path: Path) -> None:
+def test_an_unused_folder_has_no_cluster(tmp_path: Path) -> None:
     assert cluster.status(tmp_path).nodes == {}
     assert cluster.running_address(tmp_path) is None
     assert cluster.stop(tmp_path) is cluster.kill(tmp_path) is cluster.is_chosen(tmp_path) is False
@@ -72,32 +72,32 @@ def test_where_no_cluster_was_there_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [0, -1, 10, True])
-def test_a_number_of_brokers_that_is_none_is_refused(tmp_path: Path, number: int) -> None:
+def test_an_invalid_number_of_brokers_is_refused(tmp_path: Path, number: int) -> None:
     with pytest.raises(InvalidInput, match="has 1 to 9 brokers"):
         cluster.start(tmp_path, brokers=number)
 
 
-def test_a_cluster_keeps_its_number(tmp_path: Path) -> None:
-    ClusterFolder(tmp_path).begin(planned(3))
+def test_starting_does_not_change_the_number_of_brokers(tmp_path: Path) -> None:
+    ClusterFolder(tmp_path).create(planned(3))
 
     with pytest.raises(InvalidInput, match=r"has 3 brokers; got 5; .*brokers add"):
         cluster.start(tmp_path, brokers=5)
 
 
-def test_a_node_that_votes_is_told_so_and_one_that_does_not_is_not() -> None:
-    nodes = {1: NodePlace(9092, 9192), 2: NodePlace(9093)}
+def test_only_a_controller_has_the_controller_role_and_listener() -> None:
+    nodes = {1: NodePorts(9092, 9192), 2: NodePorts(9093)}
     note = ClusterNote("id", 2, nodes)
 
-    voter, other = (note.seat(node).settings(nodes[node].port, {}) for node in (1, 2))
+    controller, other = (note.seat(node).settings(nodes[node].port, {}) for node in (1, 2))
 
-    assert voter["process.roles"] == "broker,controller"
-    assert voter["listeners"] == "BROKER://127.0.0.1:9092,CONTROLLER://127.0.0.1:9192"
+    assert controller["process.roles"] == "broker,controller"
+    assert controller["listeners"] == "BROKER://127.0.0.1:9092,CONTROLLER://127.0.0.1:9192"
     assert other["process.roles"] == "broker"
     assert other["listeners"] == "BROKER://127.0.0.1:9093"
-    assert voter["controller.quorum.voters"] == other["controller.quorum.voters"]
+    assert controller["controller.quorum.voters"] == other["controller.quorum.voters"]
 
 
-def test_two_of_three_must_have_a_record_and_one_of_one() -> None:
+def test_min_insync_replicas_is_two_of_three_and_one_of_one() -> None:
     three, one = Seat({1: 9192}, copies=3), Seat({1: 9192})
 
     assert three.settings(9092, {})["min.insync.replicas"] == 2
@@ -105,14 +105,14 @@ def test_two_of_three_must_have_a_record_and_one_of_one() -> None:
     assert one.settings(9092, {})["min.insync.replicas"] == 1
 
 
-def test_clients_of_a_relay_are_told_its_port() -> None:
-    told = Seat({1: 9192}, relayed=(9093, 19093)).settings(9092, {})
+def test_the_port_of_a_relay_is_advertised() -> None:
+    settings = Seat({1: 9192}, relayed=(9093, 19093)).settings(9092, {})
 
-    assert "RELAYED://127.0.0.1:9093" in str(told["listeners"])
-    assert told["advertised.listeners"] == "BROKER://127.0.0.1:9092,RELAYED://127.0.0.1:19093"
+    assert "RELAYED://127.0.0.1:9093" in str(settings["listeners"])
+    assert settings["advertised.listeners"] == "BROKER://127.0.0.1:9092,RELAYED://127.0.0.1:19093"
 
 
-def test_partitions_are_spread_in_turn_and_those_there_already_stay() -> None:
+def test_replicas_are_assigned_round_robin_and_correct_ones_stay() -> None:
     info = topic("t", (1, 2), (2, 3), (1, 2))
 
     assert assign_replicas(info, [1, 2, 3]) == {("t", 2): (3, 1)}
@@ -120,7 +120,7 @@ def test_partitions_are_spread_in_turn_and_those_there_already_stay() -> None:
     assert assign_replicas(info, [4], partitions=[0], replicas=1) == {("t", 0): (4,)}
 
 
-def test_what_a_broker_holds_goes_to_whoever_holds_least_in_the_same_place() -> None:
+def test_draining_moves_each_replica_to_the_broker_with_the_fewest() -> None:
     topics = [topic("a", (1, 4), (4, 2)), topic("b", (3, 4), (1, 2))]
 
     moves = drain_plan(4, topics, [1, 2, 3])

@@ -1,4 +1,4 @@
-"""Kafka's messages by kio, whose classes are generated from the schemas in Kafka's source."""
+"""Kafka's messages as classes of kio, generated from the schemas in Kafka's source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every request and response, byte for byte as Kafka's own schemas have them (by way of kio)."""
+"""Every request and response, compared byte for byte with kio, generated from Kafka's schemas."""
 
 from __future__ import annotations
 
@@ -201,14 +201,14 @@ REQUESTS: dict[Api, st.SearchStrategy[Expected]] = {
 
 
 class Response(NamedTuple):
-    """How a response is read here: the parser, and what it has to find in Kafka's message."""
+    """A parser, and the result expected from Kafka's message."""
 
     parse: Callable[[memoryview], Any]
     expected: Callable[[Any], Any]
     errors: Callable[[Any], list[int]] = lambda _: []
-    """Codes of which any but 0 makes the parser raise."""
+    """Error codes; the parser raises for any but 0."""
     prepare: Callable[[Any], Any] = lambda response: response
-    """Makes a random response one to the request that was sent."""
+    """Makes a random response match the request."""
 
 
 def _metadata_of(found: Any) -> Metadata:
@@ -368,7 +368,7 @@ RESPONSES: dict[Api, Response] = {
 }  # fmt: skip
 
 
-def test_each_api_has_the_name_that_kafka_gives_it() -> None:
+def test_each_api_has_its_name_in_kafka() -> None:
     assert {name: kafka.name_of(api) for name, api in APIS.items()} == {name: name for name in APIS}
     assert {api: kafka.is_flexible(api) for api in APIS.values()} == {
         api: api.flexible for api in APIS.values()
@@ -378,9 +378,7 @@ def test_each_api_has_the_name_that_kafka_gives_it() -> None:
 
 @pytest.mark.parametrize("api", REQUESTS, ids=kafka.name_of)
 @given(data=st.data(), correlation_id=INT32)
-def test_a_request_is_what_kafka_expects(
-    api: Api, data: st.DataObject, correlation_id: int
-) -> None:
+def test_a_request_matches_the_schema(api: Api, data: st.DataObject, correlation_id: int) -> None:
     request, values = data.draw(REQUESTS[api])
 
     assert request.api == api
@@ -389,7 +387,7 @@ def test_a_request_is_what_kafka_expects(
 
 @pytest.mark.parametrize("api", RESPONSES, ids=kafka.name_of)
 @given(data=st.data(), tagged=st.booleans())
-def test_a_response_is_understood(api: Api, data: st.DataObject, tagged: bool) -> None:
+def test_a_response_is_parsed(api: Api, data: st.DataObject, tagged: bool) -> None:
     case = RESPONSES[api]
     found = case.prepare(data.draw(kafka.responses(api)))
     encoded = kafka.response(found, 7)[4:]
@@ -404,7 +402,7 @@ def test_a_response_is_understood(api: Api, data: st.DataObject, tagged: bool) -
 
 
 @given(data=st.data())
-def test_sizes_of_logs_are_understood(data: st.DataObject) -> None:
+def test_sizes_of_logs_are_parsed(data: st.DataObject) -> None:
     found = data.draw(kafka.responses(DESCRIBE_LOG_DIRS_V1))
     encoded, sizes = memoryview(kafka.response(found, 7)[4:]), _sizes(found)
 
@@ -416,10 +414,10 @@ def test_sizes_of_logs_are_understood(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("api", RESPONSES, ids=kafka.name_of)
 @given(data=st.data())
-def test_a_response_that_was_cut_or_changed_is_refused_or_read(
+def test_a_truncated_or_changed_response_raises_only_protocol_errors(
     api: Api, data: st.DataObject
 ) -> None:
-    """Lengths and counts are not believed: there is no other error, and no endless loop."""
+    """Lengths and counts are checked: there is no other error, and no endless loop."""
     case = RESPONSES[api]
     encoded = bytearray(kafka.response(case.prepare(data.draw(kafka.responses(api))), 7)[4:])
     size = data.draw(st.integers(0, len(encoded)))

@@ -1,4 +1,4 @@
-"""Record batches parsed all at once, against batches written by hand."""
+"""The vectorised parser of record batches, compared with batches written by hand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from millstream.kafka.protocol import batch_headers, decompression, record_batch
 from millstream.kafka.protocol.batch_headers import Aborted, BadBatch, UnknownFormat
 from millstream.kafka.protocol.record_batches import Records, pieces
 
-# bytes that look like the beginning of a record, and such that do not
+# Some of these bytes look like the beginning of a record.
 PAYLOADS = st.one_of(
     st.none(),
     st.binary(max_size=40),
@@ -50,7 +50,7 @@ def logs(draw: st.DrawFn) -> list[Whole]:
 def records(
     fetched: memoryview, aborted: Aborted, first: int, end: int, *, keys: bool = False
 ) -> Records:
-    """All pieces in one."""
+    """All pieces, concatenated."""
     whole = batch_headers.batches(fetched)
     found = list(pieces(fetched, whole, aborted, first, end, keys=keys))
     none: list[pa.Array] = [pa.array([], pa.binary())]
@@ -63,13 +63,13 @@ def records(
     )
 
 
-def told(found: Records) -> list[tuple[int, int, bytes | None, bytes | None]]:
+def rows(found: Records) -> list[tuple[int, int, bytes | None, bytes | None]]:
     assert found.keys is not None
     return list(zip(found.offsets.tolist(), found.timestamps.tolist(), found.keys.to_pylist(),
                     found.values.to_pylist(), strict=True))  # fmt: skip
 
 
-def meant(batches: list[Whole], first: int, end: int) -> list[tuple[int, int, bytes | None,
+def expected_rows(batches: list[Whole], first: int, end: int) -> list[tuple[int, int, bytes | None,
                                                                     bytes | None]]:  # fmt: skip
     return [
         (batch.base + record.delta,
@@ -82,10 +82,10 @@ def meant(batches: list[Whole], first: int, end: int) -> list[tuple[int, int, by
 
 @settings(max_examples=300, deadline=None)
 @given(logs(), st.integers(0, 60), st.integers(0, 60), st.integers(0, 70), st.booleans())
-def test_whatever_was_written_is_read_from_any_offset_up_to_any_other(
+def test_written_records_are_read_between_any_two_offsets(
     log: list[Whole], skip: int, length: int, cut: int, few: bool
 ) -> None:
-    """All at once, and one after the other as a few records are read."""
+    """Both vectorised and in the loop for few records."""
     whole = b"".join(batch.bytes() for batch in log)
     first = (log[0].base if log else 0) + skip
     cut_off = whole + (log[-1].bytes()[:cut] if log else b"")[:-1]
@@ -94,14 +94,14 @@ def test_whatever_was_written_is_read_from_any_offset_up_to_any_other(
         patch.setattr(record_batches, "_FEW", 100 if few else -1)
         found = records(memoryview(cut_off), [], first, first + length, keys=True)
 
-    assert told(found) == meant(log, first, first + length)
+    assert rows(found) == expected_rows(log, first, first + length)
     ends = [b.base + max([0, *(r.delta for r in b.records)]) + b.extra_delta + 1 for b in log]
     assert found.next == max([first, *ends])
 
 
 @settings(max_examples=300, deadline=None)
 @given(logs(), st.integers(1, 5))
-def test_walking_in_stretches_finds_the_same(log: list[Whole], stretch: int) -> None:
+def test_the_length_of_stretches_does_not_change_the_result(log: list[Whole], stretch: int) -> None:
     whole = memoryview(b"".join(batch.bytes() for batch in log))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(record_batches, "_FEW", -1)
@@ -109,11 +109,11 @@ def test_walking_in_stretches_finds_the_same(log: list[Whole], stretch: int) -> 
         patch.setattr(record_starts, "_STRETCH", stretch)
         found = records(whole, [], 0, 2**60, keys=True)
 
-    assert told(found) == meant(log, 0, 2**60)
+    assert rows(found) == expected_rows(log, 0, 2**60)
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_stretches_suffice_for_text_with_keys_headers_and_sizes_of_all_kinds(
+def test_text_with_keys_headers_and_varying_sizes_needs_no_loop(
     codec: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance = random.Random(7)
@@ -134,10 +134,10 @@ def test_stretches_suffice_for_text_with_keys_headers_and_sizes_of_all_kinds(
     monkeypatch.setattr(record_starts, "_walked", never)
     found = records(memoryview(b"".join(batch.bytes() for batch in log)), [], 0, 2**60, keys=True)
 
-    assert told(found) == meant(log, 0, 2**60)
+    assert rows(found) == expected_rows(log, 0, 2**60)
 
 
-def test_a_batch_of_misleading_bytes_is_walked_and_the_others_are_not(
+def test_only_batches_of_misleading_bytes_are_walked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     misleading = Written(0, Whole(0, tuple(Written(n, b"inner") for n in range(40))).bytes()[61:])
@@ -156,14 +156,14 @@ def test_a_batch_of_misleading_bytes_is_walked_and_the_others_are_not(
     monkeypatch.setattr(record_starts, "_walked", counted)
     found = records(memoryview(b"".join(batch.bytes() for batch in log)), [], 0, 2**60, keys=True)
 
-    assert told(found) == meant(log, 0, 2**60)
+    assert rows(found) == expected_rows(log, 0, 2**60)
     assert walked == [2]
 
 
 @pytest.mark.parametrize("few", [False, True])
 @pytest.mark.parametrize("claimed", [-1, 0, 1, 29, 31, 2**31 - 1])
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_batch_that_holds_another_number_of_records_than_its_header_says_is_refused(
+def test_a_batch_whose_header_has_a_wrong_record_count_is_refused(
     codec: str, claimed: int, few: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(record_batches, "_FEW", 100 if few else -1)
@@ -176,7 +176,7 @@ def test_a_batch_that_holds_another_number_of_records_than_its_header_says_is_re
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_records_that_a_header_claims_take_no_memory_where_there_are_none(codec: str) -> None:
+def test_a_record_count_that_is_too_large_allocates_no_memory(codec: str) -> None:
     claimed = 20_000_000
     whole = Whole(5, tuple(Written(n, b"x") for n in range(600)), codec, claimed=claimed,
                   extra_delta=claimed)  # fmt: skip
@@ -191,7 +191,7 @@ def test_records_that_a_header_claims_take_no_memory_where_there_are_none(codec:
         tracemalloc.stop()
 
 
-def test_a_fetch_that_unpacks_to_more_than_was_made_ready_is_read(
+def test_a_fetch_that_decompresses_to_more_than_the_buffer_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(decompression._THREAD_BUFFER, "data", np.empty(1000, np.uint8))
@@ -200,11 +200,11 @@ def test_a_fetch_that_unpacks_to_more_than_was_made_ready_is_read(
 
     found = records(memoryview(b"".join(batch.bytes() for batch in log)), [], 0, 2**60, keys=True)
 
-    assert told(found) == meant(log, 0, 2**60)
+    assert rows(found) == expected_rows(log, 0, 2**60)
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_records_stay_as_they_are_when_the_next_fetch_takes_the_place_of_theirs(codec: str) -> None:
+def test_records_do_not_change_when_the_next_fetch_reuses_the_buffer(codec: str) -> None:
     one, other = (Whole(0, tuple(Written(n, text * 9, text) for n in range(600)), codec)
                   for text in (b"one", b"other"))  # fmt: skip
     fetched = bytearray(one.bytes())
@@ -213,10 +213,10 @@ def test_records_stay_as_they_are_when_the_next_fetch_takes_the_place_of_theirs(
     fetched[:] = bytes(len(fetched))
     records(memoryview(other.bytes()), [], 0, 600, keys=True)
 
-    assert told(found) == meant([one], 0, 600)
+    assert rows(found) == expected_rows([one], 0, 600)
 
 
-def test_a_transaction_that_was_aborted_and_marks_are_not_seen() -> None:
+def test_aborted_transactions_and_markers_are_not_read() -> None:
     log = [
         Whole(0, (Written(0, b"kept"),), producer=7),
         Whole(1, (Written(0, b"gone"), Written(1, b"gone")), producer=8),
@@ -235,7 +235,7 @@ def test_a_transaction_that_was_aborted_and_marks_are_not_seen() -> None:
     assert found.next == 8
 
 
-def test_the_mark_of_another_producer_does_not_end_an_aborted_transaction() -> None:
+def test_the_marker_of_another_producer_does_not_end_an_aborted_transaction() -> None:
     log = [
         Whole(0, (Written(0, b"gone"),), producer=8),
         Whole(1, (), producer=9, control=0),
@@ -247,7 +247,7 @@ def test_the_mark_of_another_producer_does_not_end_an_aborted_transaction() -> N
     assert len(records(whole, [(8, 0), (9, 1)], 0, 100).offsets) == 0
 
 
-def test_batches_of_the_old_format_are_left_to_another_client() -> None:
+def test_batches_of_an_old_format_raise_unknown_format() -> None:
     whole = bytearray(Whole(0, (Written(0, b"x"),)).bytes())
     whole[16] = 1
 
@@ -255,7 +255,7 @@ def test_batches_of_the_old_format_are_left_to_another_client() -> None:
         records(memoryview(bytes(whole)), [], 0, 10)
 
 
-def test_python_calls_do_not_follow_the_records() -> None:
+def test_python_calls_do_not_grow_with_the_number_of_records() -> None:
     import sys
 
     def calls(count: int) -> int:

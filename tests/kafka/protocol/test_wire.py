@@ -1,4 +1,4 @@
-"""Kafka's protocol over a plain socket, when the other side is cut off, confused or no Kafka."""
+"""Kafka's protocol over a plain socket, with a server that disconnects or is not Kafka."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def answering(*answers: bytes) -> Iterator[int]:
-    """A server that gives each connection one of these answers, ends it, and is no Kafka."""
+    """A server that sends each connection one of these responses and closes it."""
 
     def serve(server: socket.socket) -> None:
         for answer in answers:
@@ -59,23 +59,23 @@ def sized(body: bytes) -> bytes:
 BAD = {
     "nothing": b"",
     "half a size": b"\0\0",
-    "half an answer": struct.pack(">i", 100) + b"\0\0\0\1",
+    "half a response": struct.pack(">i", 100) + b"\0\0\0\1",
     "a size below zero": struct.pack(">i", -5),
-    "a size beyond reason": b"HTTP/1.1 400 Bad Request",
-    "an answer to another question": sized(struct.pack(">i", 77) + bytes(64)),
-    "an answer that ends too early": sized(struct.pack(">ii", 1, 0)),
-    "brokers without end": sized(struct.pack(">iii", 1, 0, 1 << 30)),
+    "a size that is too large": b"HTTP/1.1 400 Bad Request",
+    "a response to another request": sized(struct.pack(">i", 77) + bytes(64)),
+    "a response that ends too early": sized(struct.pack(">ii", 1, 0)),
+    "too many brokers": sized(struct.pack(">iii", 1, 0, 1 << 30)),
 }
 
 
 @pytest.mark.parametrize("answer", BAD.values(), ids=BAD)
-def test_an_answer_that_is_none_ends_in_one_kind_of_error(answer: bytes) -> None:
+def test_a_malformed_response_raises_a_protocol_error(answer: bytes) -> None:
     with answering(answer) as port, pytest.raises(ProtocolError):
         leaders_at(port)
 
 
 @pytest.mark.parametrize("step", [1, 3, 4, 5, 11, 5000, 10**6])
-def test_answers_are_told_apart_wherever_the_network_cuts_them(step: int) -> None:
+def test_responses_are_separated_wherever_the_network_splits_them(step: int) -> None:
     bodies = [b"", b"a", b"bb" * 3000, b"", b"c" * 4088, b"d" * 100_000, b"e"]
     whole = b"".join(sized(struct.pack(">i", number) + body)
                      for number, body in enumerate(bodies, start=1))  # fmt: skip
@@ -100,7 +100,7 @@ def test_answers_are_told_apart_wherever_the_network_cuts_them(step: int) -> Non
 
 
 def metadata(error: int, leader: int) -> bytes:
-    """An answer to the question who leads the one partition of a topic, with one broker up."""
+    """A Metadata response about a topic with one partition, with one broker."""
     broker = struct.pack(">ih", 1, 9) + b"127.0.0.1" + struct.pack(">ih", 9092, -1)
     nodes = struct.pack(">i", 0)
     partition = struct.pack(">hii", 0, 0, leader) + 3 * nodes
@@ -110,7 +110,7 @@ def metadata(error: int, leader: int) -> bytes:
     return sized(head + struct.pack(">i", 1) + topic + partitions)
 
 
-def test_a_topic_that_nobody_leads_is_not_taken_for_one_that_is_not_there() -> None:
+def test_a_topic_without_a_leader_is_not_a_missing_topic() -> None:
     with answering(metadata(0, 1), metadata(3, -1), metadata(5, -1)) as port:
         found = [leaders_at(port) for _ in range(2)]
         with pytest.raises(ProtocolError, match="no partition of t has a leader now"):
@@ -120,12 +120,12 @@ def test_a_topic_that_nobody_leads_is_not_taken_for_one_that_is_not_there() -> N
 
 
 @pytest.mark.parametrize("answer", BAD.values(), ids=BAD)
-def test_a_cluster_that_answers_nonsense_is_unavailable(answer: bytes) -> None:
+def test_a_cluster_with_malformed_responses_is_unavailable(answer: bytes) -> None:
     with answering(answer) as port, pytest.raises(Unavailable, match=f"127.0.0.1:{port}"):
         requests.describe_quorum(Cluster(f"127.0.0.1:{port}"))
 
 
-def test_a_broker_that_does_not_answer_is_passed_over_and_asked_last_from_then_on(
+def test_a_broker_that_does_not_answer_is_skipped_and_tried_last_afterwards(
     broker: ThrowAwayBroker, log: Log, topic: str
 ) -> None:
     log.topics.create(topic)
@@ -142,7 +142,7 @@ def test_a_broker_that_does_not_answer_is_passed_over_and_asked_last_from_then_o
     assert fetcher._servers[0] == ("127.0.0.1", int(broker.address.rpartition(":")[2]))
 
 
-def test_long_names_and_long_lists_pass_in_the_newer_form(log: Log, topic: str) -> None:
+def test_long_names_and_lists_are_sent_in_the_flexible_encoding(log: Log, topic: str) -> None:
     name = f"{topic}-{'x' * 200}"[:240]
     log.topics.create(name, partitions=2)
     cluster = Cluster(log.address)
@@ -153,7 +153,7 @@ def test_long_names_and_long_lists_pass_in_the_newer_form(log: Log, topic: str) 
     assert requests.list_reassignments(cluster) == {}
 
 
-def test_a_move_that_the_controller_refuses_is_told_in_its_words(log: Log, topic: str) -> None:
+def test_the_error_of_a_refused_move_has_the_reason_of_the_controller(log: Log, topic: str) -> None:
     log.topics.create(topic)
 
     with pytest.raises(MillstreamError, match=rf"a change of {topic}/0; got .*7"):
@@ -163,7 +163,7 @@ def test_a_move_that_the_controller_refuses_is_told_in_its_words(log: Log, topic
         requests.unregister_broker(Cluster(log.address), 99)
 
 
-def test_a_cluster_with_passwords_is_refused_before_it_is_asked() -> None:
+def test_a_cluster_with_security_is_refused_before_any_request() -> None:
     cluster = Cluster("127.0.0.1:1", {"security.protocol": "SASL_SSL"})
 
     with pytest.raises(InvalidInput, match=r"an open listener; got one with security\.protocol"):

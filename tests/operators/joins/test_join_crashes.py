@@ -8,7 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.faults.small_world import Small, tell_the_world
+from tests.faults.small_world import Small, install_fault_points
 from tests.oracles import joins as oracle
 from tests.oracles import joins_as_of, joins_tables
 
@@ -70,7 +70,7 @@ def test_joins_that_crash_at_each_step_of_the_protocol_lose_and_repeat_nothing(
 ) -> None:
     chance = random.Random(5)
     small = Small(tmp_path / "job", spark, pipeline())
-    tell_the_world(small.environment, monkeypatch)
+    install_fault_points(small.environment, monkeypatch)
     left, right = list[Row](), list[Row]()
     for turn, point in enumerate(PROTOCOL):
         for number in range(6 * turn, 6 * turn + 6):

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.faults.small_world import Crash, Small, tell_the_world
+from tests.faults.small_world import Crash, Small, install_fault_points
 
 import millstream as ms
 from millstream.engine.checkpoint.checkpoint import Checkpoint
 from millstream.engine.checkpoint.fault_points import POINTS
 from millstream.engine.lanes.planner import Sizing
 from millstream.engine.recovery import unfinished_rewind
-from millstream.engine.recovery.rewind import Rewinding
+from millstream.engine.recovery.rewind import Rewinder
 from millstream.errors import InvalidSpec
 from millstream.sources.rows_reader import RowsReader
 from millstream.sources.spec import TooMuch
@@ -141,7 +141,7 @@ def test_no_event_is_read_before_the_table_for_any_batches_crashes_and_restarts(
     chance, table = random.Random(11), prices()
     found = events().lookup(table, on="k", how="left")
     shop = Shop(tmp_path / "job", spark, found, table.changes())
-    tell_the_world(shop.environment, monkeypatch)
+    install_fault_points(shop.environment, monkeypatch)
     shop.events()
     shop.prices()
     shop.lane = lane
@@ -325,9 +325,9 @@ def test_a_log_that_has_become_shorter_releases_events_when_it_is_read(
 def looked_up(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Shop:
     """A job that has read part of its table and is asked to rewind."""
     shop = Shop(tmp_path / "job", spark, events().lookup(prices(), on="k", how="left"))
-    tell_the_world(shop.environment, monkeypatch)
+    install_fault_points(shop.environment, monkeypatch)
     monkeypatch.setattr(
-        unfinished_rewind, "reached", lambda point, number: shop.environment.tell(point)
+        unfinished_rewind, "reached", lambda point, number: shop.environment.reach(point)
     )
     shop.events()
     shop.prices()
@@ -335,7 +335,7 @@ def looked_up(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPat
 
 
 def rewind(shop: Shop, to: Any, *, into: str | None = None) -> None:
-    opened = Rewinding(shop.pipeline, Checkpoint(shop.folder), shop.environment)
+    opened = Rewinder(shop.pipeline, Checkpoint(shop.folder), shop.environment)
     opened.rewind(to, into=into, again=into is None)
 
 

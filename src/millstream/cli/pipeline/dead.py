@@ -141,10 +141,10 @@ def retry(
     topics = resolved.topics()
     if dry_run:
         found = resolved.dead.survey(selection, again=again)
-        say(f"{_summary(found.waiting)} would be sent again{_left_out(found.dealt_with)}")
+        say(f"{_summary(found.waiting)} would be sent again{_left_out(found.done_before)}")
         return
     done = resolved.dead.retry(selection, topics, again=again)
-    say(f"{_summary(done.waiting)} sent again{_left_out(done.dealt_with)}")
+    say(f"{_summary(done.waiting)} sent again{_left_out(done.done_before)}")
     _warn_of_foreign_records(resolved.dead)
 
 
@@ -276,6 +276,6 @@ def _left_out(dealt_with: int) -> str:
 
 
 def _warn_of_foreign_records(dead: "DeadLetters") -> None:
-    if dead.strange:
-        warn(f"{counted(dead.strange, 'record')} of {dead.where} "
+    if dead.foreign:
+        warn(f"{counted(dead.foreign, 'record')} of {dead.where} "
              "have none of the headers of a dead row")  # fmt: skip

@@ -84,11 +84,11 @@ def rewind_job(
     target = _target(to)
     cluster = cluster_or_none(pipeline, kafka)
     done = rewind(pipeline, target, into=into, again=again, kafka=cluster, checkpoint=checkpoint,
-                  say=say)  # fmt: skip
+                  on_wait=say)  # fmt: skip
     where = f"batch {done.to}" if done.to else "the start"
     how = f"into outputs that end in {done.suffix}" if into else "with the same outputs"
     say(f"{pipeline.name} is back at {where}, {how}; this was batch {done.batch}")
-    for lost in done.told:
+    for lost in done.gaps:
         warn(f"{lost}: earlier records are gone from the log")
 
 

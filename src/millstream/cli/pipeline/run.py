@@ -132,7 +132,7 @@ def run(
         warn=warnings.append,
     )
     where = cluster.address if cluster is not None else "no Kafka"
-    kind = "throw-away checkpoint" if job.throw_away is not None else "checkpoint"
+    kind = "temporary checkpoint" if job.temporary is not None else "checkpoint"
     say(f"{pipeline.name} on {where}, {kind} {job.folder}")
     suffix = suffix_of(job.folder)
     if suffix:
@@ -152,7 +152,7 @@ def libraries_log(job: "Job", pipeline: "Pipeline") -> "Path":
     """The file libraries print to, in a folder that outlives the run."""
     from millstream.engine.checkpoint.folders import checkpoint_folder
 
-    folder = job.folder if job.throw_away is None else checkpoint_folder(pipeline.name)
+    folder = job.folder if job.temporary is None else checkpoint_folder(pipeline.name)
     return folder / "libraries.log"
 
 

@@ -73,7 +73,7 @@ def remove(node: Node, yes: Yes = False) -> None:
     from millstream.kafka.local.cluster_folder import ClusterFolder
 
     _need_cluster("remove a broker")
-    cluster.check_removable(ClusterFolder(cluster.status().folder).known(), node)
+    cluster.check_removable(ClusterFolder(cluster.status().folder).existing(), node)
     confirm(f"remove broker {node}", yes=yes)
     brokers = _brokers(None)
     moved = brokers.drain(node, on_progress=_progress())

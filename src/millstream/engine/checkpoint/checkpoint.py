@@ -1,16 +1,15 @@
-"""The checkpoint: one folder that holds all a job needs to go on.
+"""The checkpoint: one folder that holds all a job needs to continue.
 
-    job                     who this is: a random id, made at the first start
+    job                     the job's random id, made at the first start
     runs/<n>                one record per run; the highest number owns the job
-    runs/<n>.lock           held by that run as long as its process lives
+    runs/<n>.lock           held by that run while its process is alive
     batches/<n>.intent      .prepared  .commit  .rewind
-    state/<step>/…          Arrow runs, named by commits
-    staged/…                rows on their way to sinks, named by prepared records
+    state/<step>/…          Arrow runs, referenced by commits
+    staged/…                rows on their way to sinks, referenced by prepared records
     dead/ late/             bad and late rows of a pipeline without topics
 
-Numbers are never used twice, files never overwritten. Whoever loses the race for a
-name looks at the runs: the owner adopts the record it found, anyone else has been
-fenced and stops.
+Numbers are never reused and files never overwritten. A run that finds a record already written
+checks whether it still owns the job: if so it uses that record, if not it is fenced and stops.
 """
 
 from __future__ import annotations
@@ -60,17 +59,19 @@ class Checkpoint:
     def open(
         self, pipeline: str, buckets: int, *, take_over: bool = False, despite_damage: bool = False
     ) -> None:
-        """Make or open the folder and become its owner; `despite_damage` of the last intent.
+        """Create or open the folder and become its owner.
+
+        `despite_damage` accepts a damaged last intent.
 
         Raises:
-            AlreadyRunning: another run is alive, and `take_over` was not said.
+            AlreadyRunning: another run is alive and `take_over` is not set.
         """
         for part in ("", "runs", "batches", "state", "staged"):
             (self.folder / part).mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self.folder / "job"
         if not path.exists():
             if self._newest_run() or self.batches("intent"):
-                raise durable.damaged(path, "no such file, though earlier runs left theirs")
+                raise durable.damaged(path, "no such file, but records of earlier runs")
             identity = {"job": uuid.uuid4().hex, "pipeline": pipeline, "buckets": buckets}
             durable.write_new(path, "job", identity)
         self._job = durable.read(path, "job")
@@ -78,19 +79,19 @@ class Checkpoint:
             raise MillstreamError(
                 f"the checkpoint {self.folder} needs the pipeline {self._job['pipeline']!r}",
                 got=repr(pipeline),
-                do="name another folder with --checkpoint",
+                do="choose another folder with --checkpoint",
             )
         self._become_owner(take_over=take_over)
         self._refuse_lost_runs(despite_damage=despite_damage)
 
     @property
     def job(self) -> str:
-        """The job's own random id."""
+        """The job's random id."""
         return str(self._identity["job"])
 
     @property
     def buckets(self) -> int:
-        """Into how many buckets its keys fall, fixed at the first start."""
+        """The number of buckets of its keys, fixed at the first start."""
         return int(self._identity["buckets"])
 
     @property
@@ -100,17 +101,17 @@ class Checkpoint:
         return self._job
 
     def _become_owner(self, *, take_over: bool) -> None:
-        """Write the next run's record, under a lock that lives as long as this process.
+        """Write the next run's record, under a lock held while this process is alive.
 
-        The lock is taken before its record is seen: whoever finds the record can tell
-        whether its run is alive.
+        The lock is taken before the record is visible, so a process that finds the record can
+        check whether its run is alive.
         """
         record = {"pid": os.getpid(), "host": socket.gethostname(), "at": time.time()}
         while not self.incarnation:
             newest = self._newest_run()
             if newest and not take_over and not self._owner_is_frozen():
-                self._locked(newest).close()
-            self._lock = self._locked(newest + 1)
+                self._take_lock(newest).close()
+            self._lock = self._take_lock(newest + 1)
             self.beat()
             if durable.write_new(self._run(newest + 1), "run", record):
                 self.incarnation = newest + 1
@@ -118,11 +119,11 @@ class Checkpoint:
                 self.close()
 
     def _refuse_lost_runs(self, *, despite_damage: bool) -> None:
-        """A number is used once: the runs before this one have left their records."""
+        """Numbers are used once, so the records of earlier runs must exist."""
         if self.incarnation > 1:
             durable.read(self._run(self.incarnation - 1), "run")
-        begun = [(batch, kind) for kind in ("intent", "rewind") for batch in self.batches(kind)]
-        for batch, kind in sorted(begun)[-1:]:
+        started = [(batch, kind) for kind in ("intent", "rewind") for batch in self.batches(kind)]
+        for batch, kind in sorted(started)[-1:]:
             try:
                 ran = durable.read(self.path(batch, kind), kind)["incarnation"]
             except Damaged:
@@ -130,22 +131,22 @@ class Checkpoint:
                     return
                 raise
             if ran >= self.incarnation:
-                raise durable.damaged(self._run(ran), "no such file, though it ran a batch")
+                raise durable.damaged(self._run(ran), "no such file, but a batch of this run")
 
     def _run(self, number: int) -> Path:
         return self.folder / "runs" / f"{number:08d}"
 
-    def _locked(self, number: int) -> IO[str]:
-        """The lock of a run, taken; a run that is alive, or just starting, refuses it."""
+    def _take_lock(self, number: int) -> IO[str]:
+        """Take the lock of a run; it fails while that run is alive or starting."""
         lock = self._run(number).with_suffix(".lock").open("a+")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             lock.close()
             raise AlreadyRunning(
-                f"one job has one runner: {self.folder} needs to be free",
+                f"a job can run once at a time: {self.folder} needs to be free",
                 got=self._owner(),
-                do="stop that run, or say --take-over to shut it out",
+                do="stop that run, or pass --take-over to fence it",
             ) from None
         return lock
 
@@ -158,12 +159,12 @@ class Checkpoint:
     def _owner(self) -> str:
         number = self._newest_run()
         if not number:
-            return "another run that is just starting"
+            return "another run that is starting"
         run = durable.read(self._run(number), "run")
         return f"process {run['pid']} on {run['host']}"
 
     def beat(self) -> None:
-        """Say that this run is alive; a run that stops saying so may be taken over."""
+        """Write a heartbeat; a run without one for ten seconds may be taken over."""
         (self.folder / "beat").touch()
 
     def _newest_run(self) -> int:
@@ -174,13 +175,13 @@ class Checkpoint:
         """Raise Fenced if another run has taken the job over."""
         if self._run(self.incarnation + 1).exists():
             raise Fenced(
-                f"the job in {self.folder} needs one runner",
+                f"the job in {self.folder} needs one run at a time",
                 got="a newer run has taken it over",
-                do="let that one work; this one stops and changes nothing",
+                do="leave it to the newer run; this one stops and changes nothing",
             )
 
     def close(self) -> None:
-        """Let the next run in."""
+        """Release the lock, so that the next run can start."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -193,25 +194,41 @@ class Checkpoint:
         return max((int(name.split(".")[0]) for name in names), default=0) + 1
 
     def intend(self, intent: Intent) -> Intent:
-        """Make an intent durable; the owner adopts one that is already there."""
-        body = self._settle(intent.batch, "intent", intent.body())
-        return Intent.of(body)
+        """Write an intent; the owner uses one that already exists."""
+        body = self._write_once(intent.batch, "intent", intent.to_json())
+        return Intent.from_json(body)
 
     def prepare(self, prepared: Prepared) -> Prepared:
-        """Make the accepted attempt durable; the owner adopts one that is already there."""
-        body = self._settle(prepared.batch, "prepared", prepared.body())
-        return Prepared.of(body)
+        """Record the accepted attempt; the owner uses one that already exists."""
+        body = self._write_once(prepared.batch, "prepared", prepared.to_json())
+        return Prepared.from_json(body)
 
     def commit(self, head: Head, after: Head, prepared: Prepared, facts: dict[str, Any]) -> None:
-        """The one atomic record that makes a batch true."""
+        """Commit a batch, by one atomic record."""
         full = head.batch == 0 or after.batch - self._full_at >= FULL_EVERY
+        changes = prepared.to_json()
+        self._write_commit(head.batch, after, facts, full=full,
+                           sources=changes["sources"], steps=changes["steps"])  # fmt: skip
+
+    def begin_rewind(self, batch: int, body: dict[str, Any]) -> None:
+        """Record that the job is to be rewound; the next run completes it if this one does not."""
+        self._write_once(batch, "rewind", body)
+
+    def commit_rewind(self, parent: int, after: Head, facts: dict[str, Any]) -> None:
+        """Commit the state of an earlier commit again, under a new number."""
+        self._write_commit(parent, after, facts, full=True, sources={}, steps={})
+
+    def _write_commit(
+        self, parent: int, after: Head, facts: dict[str, Any],
+        *, full: bool, sources: dict[str, Any], steps: dict[str, Any],
+    ) -> None:  # fmt: skip
         body = {
             "batch": after.batch,
-            "parent": head.batch,
+            "parent": parent,
             "intent": after.intent,
             "clock": after.clock,
-            "sources": prepared.body()["sources"],
-            "steps": prepared.body()["steps"],
+            "sources": sources,
+            "steps": steps,
             "written": after.written,
             "finished": after.finished,
             "ends": after.ends,
@@ -221,43 +238,18 @@ class Checkpoint:
             "table_ends": after.table_ends,
             "ended": after.ended,
         }
-        self._settle(after.batch, "commit", body)
-
-    def begin_rewind(self, batch: int, body: dict[str, Any]) -> None:
-        """From here on the job will be rewound, by whoever opens it next."""
-        self._settle(batch, "rewind", body)
-
-    def commit_rewind(self, parent: int, after: Head, facts: dict[str, Any]) -> None:
-        """The state of an earlier commit, true once more under a number of its own."""
-        body = {
-            "batch": after.batch,
-            "parent": parent,
-            "intent": after.intent,
-            "clock": after.clock,
-            "sources": {},
-            "steps": {},
-            "written": after.written,
-            "finished": after.finished,
-            "ends": after.ends,
-            "facts": facts,
-            "full": _full(after),
-            "rewound": after.rewound and asdict(after.rewound),
-            "table_ends": after.table_ends,
-            "ended": after.ended,
-        }
-        self._settle(after.batch, "commit", body)
+        self._write_once(after.batch, "commit", body)
 
     def lineage(self) -> list[int]:
-        """The commits that led to the newest one: those that a rewind left behind are not among
-        them."""
+        """The commits that led to the newest one, without those that were rewound."""
         rewinds = [durable.read(self.path(n, "rewind"), "rewind") for n in self.batches("rewind")]
         return [
             batch
             for batch in self.batches("commit")
-            if not any(going["to"] < batch < going["batch"] for going in rewinds)
+            if not any(rewind["to"] < batch < rewind["batch"] for rewind in rewinds)
         ]
 
-    def _settle(self, batch: int, kind: str, body: dict[str, Any]) -> dict[str, Any]:
+    def _write_once(self, batch: int, kind: str, body: dict[str, Any]) -> dict[str, Any]:
         path = self.path(batch, kind)
         self.owned()
         reached(f"before {kind}", batch)
@@ -270,7 +262,7 @@ class Checkpoint:
         return body
 
     def path(self, batch: int, kind: str) -> Path:
-        """Where a batch's record lies."""
+        """The path of a batch's record."""
         return self.folder / "batches" / f"{batch:010d}.{kind}"
 
     def batches(self, kind: str) -> list[int]:
@@ -280,29 +272,29 @@ class Checkpoint:
         )
 
     def read_commit(self, batch: int) -> dict[str, Any]:
-        """One commit's body."""
+        """The body of a commit."""
         return durable.read(self.path(batch, "commit"), "commit")
 
     def pending(self, head: Head) -> tuple[Intent, Prepared | None] | None:
-        """The batch that was under way when the last run ended, if there was one.
+        """The batch that was in progress when the last run ended, if there was one.
 
         Raises:
-            Damaged: one of its records cannot be trusted, or an earlier one is missing.
+            Damaged: one of its records is damaged, or an earlier one is missing.
         """
         later = [batch for kind in ("intent", "prepared") for batch in self.batches(kind)
                  if batch > head.batch]  # fmt: skip
         if not later:
             return None
-        intent = Intent.of(durable.read(self.path(max(later), "intent"), "intent"))
+        intent = Intent.from_json(durable.read(self.path(max(later), "intent"), "intent"))
         if intent.parent != head.batch:
             lost = self.path(intent.parent, "commit")
-            raise durable.damaged(lost, "no such file, though a later batch was begun from it")
+            raise durable.damaged(lost, "no such file, but a later batch that started from it")
         path = self.path(intent.batch, "prepared")
-        prepared = Prepared.of(durable.read(path, "prepared")) if path.exists() else None
+        prepared = Prepared.from_json(durable.read(path, "prepared")) if path.exists() else None
         return intent, prepared
 
     def head(self, batch: int | None = None) -> Head:
-        """Where the job stands: the newest commit (or a given one), added up from the last full."""
+        """The newest commit (or a given one), added up from the last full one."""
         commits = self.batches("commit")
         if not commits:
             return Head()
@@ -317,13 +309,13 @@ class Checkpoint:
         head = _from_full(chain.pop())
         self._full_at = head.batch
         for body in reversed(chain):
-            head = _followed(head, body)
+            head = _next_head(head, body)
         return head
 
     # -- folders ---------------------------------------------------------------
 
     def state_folder(self, step: str, table: str | None = None) -> Path:
-        """Where a step's spec lies, or the runs of one of its tables."""
+        """The folder of a step's spec, or of the runs of one of its tables."""
         folder = self.folder / "state" / folder_name(step)
         folder = folder if table is None else folder / table
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -331,54 +323,47 @@ class Checkpoint:
 
     @property
     def staged(self) -> Path:
-        """Where rows wait for sinks."""
+        """The folder of rows that wait for sinks."""
         return self.folder / "staged"
 
 
 def _full(head: Head) -> dict[str, Any]:
     return {
-        "sources": {name: _source(state) for name, state in head.sources.items()},
-        "steps": {name: state.body() for name, state in head.steps.items()},
+        "sources": {name: asdict(state) for name, state in head.sources.items()},
+        "steps": {name: state.to_json() for name, state in head.steps.items()},
     }
-
-
-def _source(state: SourceState) -> dict[str, Any]:
-    return {"next": state.next, "times": state.times, "watermark": state.watermark,
-            "identity": state.identity}  # fmt: skip
 
 
 def _from_full(body: dict[str, Any]) -> Head:
     full = body["full"]
-    return Head(
-        batch=body["batch"],
-        intent=body["intent"],
-        clock=body["clock"],
-        sources={name: SourceState.of(part) for name, part in full["sources"].items()},
-        steps={name: StepState.of(part) for name, part in full["steps"].items()},
-        written=body["written"],
-        finished=body["finished"],
-        ends=ends_of(body["ends"]),
-        rewound=Rewound.of(body.get("rewound")),
-        table_ends=ends_of(body.get("table_ends")) or {},
-        ended=body.get("ended"),
-    )
+    steps = {name: StepState.from_json(part) for name, part in full["steps"].items()}
+    return _head(body, _sources(full), steps)
 
 
-def _followed(head: Head, body: dict[str, Any]) -> Head:
+def _next_head(head: Head, body: dict[str, Any]) -> Head:
     steps = dict(head.steps)
     for name, part in body["steps"].items():
-        steps[name] = steps.get(name, StepState()).then(StepChange.of(part))
-    sources = {name: SourceState.of(part) for name, part in body["sources"].items()}
+        steps[name] = steps.get(name, StepState()).then(StepChange.from_json(part))
+    return _head(body, {**head.sources, **_sources(body)}, steps)
+
+
+def _sources(body: dict[str, Any]) -> dict[str, SourceState]:
+    return {name: SourceState.from_json(part) for name, part in body["sources"].items()}
+
+
+def _head(
+    body: dict[str, Any], sources: dict[str, SourceState], steps: dict[str, StepState]
+) -> Head:
     return Head(
         batch=body["batch"],
         intent=body["intent"],
         clock=body["clock"],
-        sources={**head.sources, **sources},
+        sources=sources,
         steps=steps,
         written=body["written"],
         finished=body["finished"],
         ends=ends_of(body["ends"]),
-        rewound=Rewound.of(body.get("rewound")),
+        rewound=Rewound.from_json(body.get("rewound")),
         table_ends=ends_of(body.get("table_ends")) or {},
         ended=body.get("ended"),
     )

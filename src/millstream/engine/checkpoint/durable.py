@@ -1,8 +1,8 @@
-"""Small durable records: made once, checked when read.
+"""Small durable records: written once, checked when read.
 
 A record is two lines of JSON: a header with format version, kind and checksum, and the
-body. It appears under its name complete or not at all, and the second writer of a name
-is told so.
+body. It appears under its name complete or not at all; a second writer of the same name gets
+False.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _DRAFT_SECONDS = 600.0
 
 
 def write_new(path: Path, kind: str, body: dict[str, Any]) -> bool:
-    """Write a record under a name that is free; False if somebody has it already.
+    """Write a record under an unused name; False if the name is taken.
 
-    When it returns, file and folder are on disk. A writer that was killed on the way leaves a
-    draft, whose name begins with a dot: no reader takes it for a record.
+    When it returns, file and folder are on disk. A writer that is killed leaves a draft, whose
+    name begins with a dot, so that no reader takes it for a record.
     """
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
@@ -37,10 +37,10 @@ def write_new(path: Path, kind: str, body: dict[str, Any]) -> bool:
         reached(f"in the middle of writing {kind}", 0)
         try:
             os.link(draft, path)
-        except (FileExistsError, FileNotFoundError):  # taken; or so slow that the draft was swept
+        except (FileExistsError, FileNotFoundError):  # taken, or so slow that the draft was removed
             return False
     except OSError as error:
-        raise refused(path, error) from error
+        raise write_failed(path, error) from error
     finally:
         draft.unlink(missing_ok=True)
     sync_folder(path.parent)
@@ -48,14 +48,14 @@ def write_new(path: Path, kind: str, body: dict[str, Any]) -> bool:
 
 
 def replace(path: Path, kind: str, body: dict[str, Any]) -> None:
-    """Write a record in the place of one that no longer counts, whole or not at all."""
+    """Replace a record atomically."""
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         _write(draft, kind, body)
         draft.replace(path)
     except OSError as error:
         draft.unlink(missing_ok=True)
-        raise refused(path, error) from error
+        raise write_failed(path, error) from error
     sync_folder(path.parent)
 
 
@@ -69,7 +69,7 @@ def _write(path: Path, kind: str, body: dict[str, Any]) -> None:
 
 
 def sweep_drafts(folder: Path) -> None:
-    """Remove what writers that were killed have left; one that is only slow loses its draft too."""
+    """Remove drafts older than ten minutes, which killed writers have left."""
     for draft in folder.glob(".*"):
         with suppress(FileNotFoundError):
             if time.time() - draft.stat().st_mtime > _DRAFT_SECONDS:
@@ -80,7 +80,7 @@ def read(path: Path, kind: str) -> dict[str, Any]:
     """The body of a record.
 
     Raises:
-        Damaged: it is missing, cut short, changed, of another kind or of an unknown format.
+        Damaged: it is missing, truncated, changed, of another kind or of an unknown format.
     """
     try:
         header_text, text = path.read_text(encoding="utf-8").split("\n", 1)
@@ -90,9 +90,9 @@ def read(path: Path, kind: str) -> dict[str, Any]:
     except FileNotFoundError as error:
         raise damaged(path, "no such file") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise damaged(path, "a record cut short or changed") from error
+        raise damaged(path, "a truncated or changed record") from error
     if found[0] != FORMAT:
-        raise damaged(path, f"format {found[0]}, where this version reads {FORMAT}")
+        raise damaged(path, f"format {found[0]}; this version reads {FORMAT}")
     if found[1] != kind or found[2] != _digest(text):
         raise damaged(path, "a record whose checksum does not match")
     body: dict[str, Any] = json.loads(text)
@@ -100,23 +100,23 @@ def read(path: Path, kind: str) -> dict[str, Any]:
 
 
 def damaged(path: Path, got: str) -> Damaged:
-    """The sentence for a file that cannot be trusted."""
+    """The error for a damaged file."""
     back = path.suffix in (".intent", ".prepared", ".commit", ".arrow")
     return Damaged(
-        f"the checkpoint needs {path.name} as it was written",
+        f"the checkpoint needs {path.name} to be intact",
         got=got,
         do=f"restore {path} from a copy, "
-        + ("go back before it with `millstream rewind`, " if back else "")
-        + "or begin anew with another --checkpoint",
+        + ("rewind to a commit before it with `millstream rewind`, " if back else "")
+        + "or start with a fresh --checkpoint",
     )
 
 
-def refused(path: Path, error: OSError) -> MillstreamError:
-    """The sentence for a disk that does not take a file."""
+def write_failed(path: Path, error: OSError) -> MillstreamError:
+    """The error for a file that could not be written."""
     return MillstreamError(
-        f"writing {path} needs a disk that takes it",
+        f"writing {path} needs a writable disk with free space",
         got=str(error.strerror or error),
-        do="free some space or mend the permission, then start again: nothing is lost",
+        do="free some space or fix the permissions, then start again: nothing is lost",
     )
 
 

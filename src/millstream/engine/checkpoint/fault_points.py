@@ -1,8 +1,8 @@
-"""Named moments of the protocol, at which a test can hold a run and kill it.
+"""Named points of the protocol at which a test can stop a run and kill it.
 
-Off unless `MILLSTREAM_HOLD` is set. With `MILLSTREAM_HOLD=<folder>`, a file
+Disabled unless `MILLSTREAM_HOLD` is set. With `MILLSTREAM_HOLD=<folder>`, a file
 `<folder>/<point>@<batch or *>` arms a point: the run that reaches it writes
-`<folder>/held` and waits there to be killed or, when that file is removed, goes on.
+`<folder>/held` and waits to be killed, or continues when that file is removed.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ POINTS = (
     "before commit", "in the middle of writing commit", "after commit",
 )  # fmt: skip
 
-AHEAD = "with rows read ahead"  # in another thread, at any moment of a batch
+PREFETCHED = "with rows prefetched"  # in another thread, at any moment of a batch
 
 _FOLDER = os.environ.get("MILLSTREAM_HOLD")
 
 
 def reached(point: str, batch: int) -> None:
-    """Tell that a point has been reached; waits there if somebody armed it."""
+    """Wait at a point that a test has armed."""
     if _FOLDER is None:
         return
     folder = Path(_FOLDER)

@@ -1,4 +1,4 @@
-"""Which folder is the checkpoint of a pipeline."""
+"""The folder of a pipeline's checkpoint."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 
 
 def checkpoint_folder(pipeline: str) -> Path:
-    """Where a pipeline keeps its checkpoint unless another folder is named."""
+    """The default folder of a pipeline's checkpoint."""
     return home_folder() / "jobs" / pipeline
 
 
 def last_run(pipeline: str) -> Path:
-    """Where the late and bad rows of the last run with a throw-away checkpoint are."""
+    """The folder of the late and bad rows of the last run with a temporary checkpoint."""
     return checkpoint_folder(pipeline) / "last-run"
 
 
 def in_memory(pipeline: Pipeline) -> bool:
-    """Whether nothing that a pipeline reads or writes outlives its process."""
+    """Whether all sources and sinks of a pipeline are in memory."""
     found = endpoints(pipeline.outputs, pipeline.dead)
     return all(isinstance(place, Memory) for place in found)
 
 
 def side_output_folder(name: str, pipeline: Pipeline | None, checkpoint: Path | None) -> Path:
-    """The folder whose late and bad rows are meant by a pipeline, or by its name alone."""
+    """The folder with the late and bad rows of a pipeline, which may be known only by name."""
     if checkpoint is not None:
         return checkpoint
     kept, default = last_run(name), checkpoint_folder(name)

@@ -1,8 +1,8 @@
 """The three records of a batch: intent, prepared, commit.
 
-`Intent` fixes everything a batch depends on. `Prepared` names the files of the one
-attempt that counts and all that follows from it. `Commit` is what the next batch
-begins from; it is a function of the two before it.
+`Intent` fixes everything a batch depends on. `Prepared` names the files of the accepted
+attempt and everything that follows from it. `Commit` is what the next batch starts from; it
+is a function of the other two.
 """
 
 from __future__ import annotations
@@ -33,11 +33,10 @@ def ends_of(body: dict[str, dict[str, int]] | None) -> Ends | None:
 
 @dataclass(frozen=True, slots=True)
 class Rewound:
-    """What a job keeps in mind of having been rewound, by the batch of that number.
+    """That a job was rewound, by the batch of that number.
 
-    `suffix` is what its outputs end with; `marks` how far each source had been read before:
-    what comes from below is sent once more; `finished` whether they had been brought to their
-    end, too.
+    `suffix` is the suffix of its outputs; `marks` are the offsets up to which each source had been
+    read: rows below them are sent again; `finished` says that they had been finished, too.
     """
 
     batch: int
@@ -46,15 +45,15 @@ class Rewound:
     finished: bool = False
 
     @classmethod
-    def of(cls, body: dict[str, Any] | None) -> Self | None:
+    def from_json(cls, body: dict[str, Any] | None) -> Self | None:
         """From JSON, whose keys are text."""
         return None if body is None else cls(**{**body, "marks": ends_of(body["marks"]) or {}})
 
     def up_to_marks(
         self, waiting: dict[str, Ranges], beyond: Callable[[Ends], Ends]
     ) -> dict[str, Ranges]:
-        """What waits below the marks, or below what lies `beyond` them; once nothing does, all
-        that waits."""
+        """The part of these ranges below the marks (`beyond` may raise them), or all of them if
+        none is below."""
         marks = beyond(self.marks)
         below = {
             name: {p: (a, max(a, min(b, marks.get(name, {}).get(p, a))))
@@ -64,7 +63,7 @@ class Rewound:
         return below if any(a < b for r in below.values() for a, b in r.values()) else waiting
 
     def again(self, waiting: dict[str, Ranges], *, finish: bool) -> int | None:
-        """The number of the rewind, if a batch that begins here gives rows once more."""
+        """The number of the rewind, if a batch that starts here sends rows again."""
         below = any(
             a < self.marks.get(name, {}).get(p, a)
             for name, ranges in waiting.items()
@@ -75,9 +74,9 @@ class Rewound:
 
 @dataclass(frozen=True, slots=True)
 class SourceIntent:
-    """What one source gives to a batch, and where its event time stood before it.
+    """The ranges of one source in a batch, and its event time before the batch.
 
-    `skips` are records, by partition and offset, that a step cannot take: which step, and why.
+    `skips` are records, by partition and offset, that a step cannot process: which step, and why.
     """
 
     ranges: dict[int, tuple[int, int]]
@@ -88,7 +87,7 @@ class SourceIntent:
     skips: dict[int, dict[int, tuple[str, str]]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, body: dict[str, Any]) -> Self:
+    def from_json(cls, body: dict[str, Any]) -> Self:
         """From JSON, whose keys are text and whose pairs are lists."""
         return cls(
             ranges={int(p): (r[0], r[1]) for p, r in body["ranges"].items()},
@@ -103,11 +102,11 @@ class SourceIntent:
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A batch that shall be: made durable before any of it runs.
+    """A batch to be run, written before any of it runs.
 
-    `ends` is where its sources end for good, once a run has been told to finish them; `again`
-    the rewind since which its rows are sent once more; `table_ends` where the tables of lookups
-    ended at the job's first start.
+    `ends` are the final offsets of its sources, once a run is to finish them; `again` the rewind
+    after which its rows are sent again; `table_ends` the ends of lookup tables at the job's first
+    start.
     """
 
     id: str
@@ -122,12 +121,12 @@ class Intent:
     again: int | None = None
     table_ends: Ends = field(default_factory=dict)
 
-    def body(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
-    def of(cls, body: dict[str, Any]) -> Self:
-        sources = {name: SourceIntent.of(part) for name, part in body["sources"].items()}
+    def from_json(cls, body: dict[str, Any]) -> Self:
+        sources = {name: SourceIntent.from_json(part) for name, part in body["sources"].items()}
         return cls(**{**body, "lane": lane_name(body["lane"]), "sources": sources,
                       "ends": ends_of(body.get("ends")),
                       "table_ends": ends_of(body.get("table_ends")) or {}})  # fmt: skip
@@ -135,21 +134,22 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class StagedFiles:
-    """Where one output's rows of a batch lie: `door` is result, late or dead."""
+    """The staged rows of one output of a batch: `kind` is result, late or dead."""
 
     output: str
-    door: str
+    kind: str
     rows: int
     files: tuple[str, ...]
 
     @classmethod
-    def of(cls, body: dict[str, Any]) -> Self:
-        return cls(**{**body, "files": tuple(body["files"])})
+    def from_json(cls, body: dict[str, Any]) -> Self:
+        kind = body.get("kind") or body["door"]  # earlier versions
+        return cls(body["output"], kind, body["rows"], tuple(body["files"]))
 
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """How far a source has been read, in offsets and in event time."""
+    """How far a source has been read, in offsets and event time."""
 
     next: dict[int, int]
     times: dict[int, int]
@@ -157,7 +157,7 @@ class SourceState:
     identity: str | None = None
 
     @classmethod
-    def of(cls, body: dict[str, Any]) -> Self:
+    def from_json(cls, body: dict[str, Any]) -> Self:
         return cls(
             next={int(p): o for p, o in body["next"].items()},
             times={int(p): t for p, t in body["times"].items()},
@@ -168,10 +168,10 @@ class SourceState:
 
 @dataclass(frozen=True, slots=True)
 class StepChange:
-    """What a batch does to one stateful step: its tables, and its watermarks afterwards.
+    """The change of one stateful step by a batch: its tables, and its watermarks afterwards.
 
-    `wake` is the batch clock at which it may have something to say though nothing comes in;
-    `sides` the watermark of each input, where there are several.
+    `wake` is the batch clock at which it may emit rows without input; `sides` are the watermarks
+    of its inputs, if there are several.
     """
 
     changes: dict[str, Change]
@@ -180,13 +180,13 @@ class StepChange:
     wake: int = END_OF_TIME
     sides: tuple[int, ...] = ()
 
-    def body(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         changes = {table: change.to_json() for table, change in self.changes.items()}
         return {"changes": changes, "watermark": self.watermark, "out": self.out,
                 "wake": self.wake, "sides": list(self.sides)}  # fmt: skip
 
     @classmethod
-    def of(cls, body: dict[str, Any]) -> Self:
+    def from_json(cls, body: dict[str, Any]) -> Self:
         changes = {table: Change.from_json(part) for table, part in body["changes"].items()}
         return cls(changes, body["watermark"], body["out"], body["wake"],
                    tuple(body.get("sides", ())))  # fmt: skip
@@ -194,7 +194,7 @@ class StepChange:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The accepted attempt: what it wrote, and what will be true once it is committed."""
+    """The accepted attempt: the files it wrote, and the positions and state after its commit."""
 
     batch: int
     intent: str
@@ -205,27 +205,27 @@ class Prepared:
     facts: dict[str, Any] = field(default_factory=dict)
     ended: Fingerprint | None = None
 
-    def body(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         return {
             "batch": self.batch,
             "intent": self.intent,
             "attempt": self.attempt,
             "outputs": [asdict(staged) for staged in self.outputs],
             "sources": {name: asdict(state) for name, state in self.sources.items()},
-            "steps": {name: step.body() for name, step in self.steps.items()},
+            "steps": {name: step.to_json() for name, step in self.steps.items()},
             "facts": self.facts,
             "ended": self.ended,
         }
 
     @classmethod
-    def of(cls, body: dict[str, Any]) -> Self:
+    def from_json(cls, body: dict[str, Any]) -> Self:
         return cls(
             batch=body["batch"],
             intent=body["intent"],
             attempt=body["attempt"],
-            outputs=tuple(StagedFiles.of(part) for part in body["outputs"]),
-            sources={name: SourceState.of(part) for name, part in body["sources"].items()},
-            steps={name: StepChange.of(part) for name, part in body["steps"].items()},
+            outputs=tuple(StagedFiles.from_json(part) for part in body["outputs"]),
+            sources={name: SourceState.from_json(part) for name, part in body["sources"].items()},
+            steps={name: StepChange.from_json(part) for name, part in body["steps"].items()},
             facts=body["facts"],
             ended=body.get("ended"),
         )
@@ -242,11 +242,11 @@ class StepState:
     sides: tuple[int, ...] = ()
 
     def of_sides(self, count: int) -> tuple[int, ...]:
-        """The watermark of each of so many inputs."""
+        """The watermark of each of `count` inputs."""
         return self.sides if len(self.sides) == count else (self.watermark,) * count
 
     def manifest(self, table: str) -> Manifest:
-        """What counts of one of its tables."""
+        """The manifest of one of its tables."""
         return self.manifests.get(table, Manifest())
 
     @property
@@ -261,14 +261,14 @@ class StepState:
         return StepState({**self.manifests, **changed}, step.watermark, step.out, step.wake,
                          step.sides)  # fmt: skip
 
-    def body(self) -> dict[str, Any]:
-        """As every hundredth commit holds it."""
+    def to_json(self) -> dict[str, Any]:
+        """As JSON for a full commit."""
         manifests = {table: one.to_json() for table, one in self.manifests.items()}
         return {"manifests": manifests, "watermark": self.watermark, "out": self.out,
                 "wake": self.wake, "sides": list(self.sides)}  # fmt: skip
 
     @classmethod
-    def of(cls, body: dict[str, Any]) -> Self:
+    def from_json(cls, body: dict[str, Any]) -> Self:
         manifests = {table: Manifest.from_json(one) for table, one in body["manifests"].items()}
         return cls(manifests, body["watermark"], body["out"], body["wake"],
                    tuple(body.get("sides", ())))  # fmt: skip
@@ -276,9 +276,9 @@ class StepState:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Where a job stands: the last commit, with everything it adds up to.
+    """The last commit of a job, added up with all earlier ones.
 
-    `ended` says of a finished job which pipeline it was that came to its end.
+    `ended` is the fingerprint of the pipeline of a finished job.
     """
 
     batch: int = 0
@@ -294,7 +294,7 @@ class Head:
     ended: Fingerprint | None = None
 
     def then(self, intent: Intent, prepared: Prepared, written: dict[str, str]) -> Head:
-        """The head after a batch: a function of its records and nothing else."""
+        """The head after a batch: a function of its records alone."""
         steps = dict(self.steps)
         for name, change in prepared.steps.items():
             steps[name] = steps.get(name, StepState()).then(change)

@@ -19,7 +19,7 @@ _FULL = ".full"
 
 
 class SourceNotes:
-    """The notes of one source of one job; `owned` raises if the run no longer owns the job."""
+    """The notes of one source of a job; `owned` raises if the run no longer owns the job."""
 
     def __init__(self, checkpoint: Path | None, source: str, owned: Callable[[], None]) -> None:
         self._checkpoint, self._source, self._owned = checkpoint, source, owned
@@ -33,24 +33,24 @@ class SourceNotes:
         """Return every note, oldest first.
 
         Raises:
-            Damaged: one is missing or changed.
+            Damaged: a note is missing or changed.
         """
         numbers, full = self._numbers(), self._newest_full()
         notes = [] if full == 0 else [durable.read(self._path(full, _FULL), "note")]
         later = [number for number in numbers if number > full]
         if later != list(range(full + 1, full + 1 + len(later))):
             missing = next(n for n in range(full + 1, later[-1]) if n not in later)
-            raise durable.damaged(self._path(missing), "no such file, though later ones are there")
+            raise durable.damaged(self._path(missing), "no such file, but later ones")
         return notes + [durable.read(self._path(number), "note") for number in later]
 
     def add(self, note: dict[str, Any]) -> bool:
-        """Add a note; return False if another run was first."""
+        """Add a note; return False if another run has written its number."""
         self._owned()
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return durable.write_new(self._path(self._last() + 1), "note", note)
 
     def replace(self, note: dict[str, Any]) -> bool:
-        """Write one note that replaces all others, and then remove those."""
+        """Write one note that replaces all others, then delete those."""
         self._owned()
         last = self._last()
         if not durable.write_new(self._path(last, _FULL), "note", note):

@@ -1,4 +1,4 @@
-"""Staged files: Arrow tables on disk, made once, checked by checksum when read back."""
+"""Staged files: Arrow tables on disk, written once, verified by checksum when read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from millstream.engine.checkpoint.durable import refused, sync_folder
+from millstream.engine.checkpoint.durable import sync_folder, write_failed
 from millstream.errors import Damaged, MillstreamError
 
 if TYPE_CHECKING:
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class StagedFile(NamedTuple):
-    """A staged file: its name with the checksum, and how many rows it holds."""
+    """A staged file: its name with the checksum, and its number of rows."""
 
     entry: str
     rows: int
 
 
 class _Checked(io.RawIOBase):
-    """A file being written, with the checksum of what has gone by."""
+    """A file being written, with the checksum of the bytes so far."""
 
     def __init__(self, path: Path) -> None:
         self.file = path.open("xb")
@@ -57,9 +57,9 @@ def stage(folder: Path, name: str, tables: Iterable[pa.Table]) -> StagedFile | N
 
 @contextmanager
 def _removed_on_error(path: Path) -> Iterator[None]:
-    """Remove a file that could not be written whole, and report why in one sentence.
+    """Remove a file that could not be written completely, and raise the reason.
 
-    The rows may come from a source, whose own errors are raised as they are.
+    The rows may come from a source, whose errors are raised unchanged.
     """
     try:
         yield
@@ -68,7 +68,7 @@ def _removed_on_error(path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         path.unlink(missing_ok=True)
-        raise refused(path, error) from error
+        raise write_failed(path, error) from error
 
 
 def _written(folder: Path, name: str, tables: Iterable[pa.Table]) -> StagedFile | None:
@@ -93,15 +93,15 @@ def unstage(folder: Path, entry: str) -> Iterator[pa.Table]:
     """The tables of a staged file, one at a time.
 
     Raises:
-        Damaged: the file is missing or not what was written.
+        Damaged: the file is missing or changed.
     """
     name, _, checksum = entry.rpartition(":")
     path = folder / name
     if not path.exists() or _checksum(path) != int(checksum, 16):
         raise Damaged(
-            f"the batch under way needs its staged rows in {path}",
+            f"the current batch needs its staged rows in {path}",
             got="a missing or changed file",
-            do="restore it from a copy; the rows are not computed again once prepared",
+            do="restore it from a copy; a prepared batch is not computed again",
         )
     with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as reader:
         for batch in reader:

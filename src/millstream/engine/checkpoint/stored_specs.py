@@ -1,4 +1,5 @@
-"""Windows and joins as JSON beside their state, and back: it is readable without its pipeline."""
+"""Specs of windows and joins as JSON beside their state, so that it can be read without the
+pipeline."""
 
 from __future__ import annotations
 
@@ -24,27 +25,27 @@ _KNOWN: dict[str, Any] = {
 }  # fmt: skip
 
 
-def told(value: Any) -> Any:
-    """A frozen value as JSON."""
+def spec_to_json(value: Any) -> Any:
+    """A frozen dataclass as JSON."""
     if is_dataclass(value) and not isinstance(value, type):
-        parts = {field.name: told(getattr(value, field.name)) for field in fields(value)}
+        parts = {field.name: spec_to_json(getattr(value, field.name)) for field in fields(value)}
         return {IS: type(value).__name__, **parts}
     if isinstance(value, tuple | list):
-        return [told(one) for one in value]
+        return [spec_to_json(one) for one in value]
     if isinstance(value, Decimal | timedelta):
         return {IS: type(value).__name__, "text": str(value) if isinstance(value, Decimal)
                 else value // timedelta(microseconds=1)}  # fmt: skip
     return value
 
 
-def made(body: Any) -> Any:
-    """The value again.
+def spec_from_json(body: Any) -> Any:
+    """The dataclass from its JSON.
 
     Raises:
-        InvalidSpec: it is of a kind this version does not know.
+        InvalidSpec: this version does not know its kind.
     """
     if isinstance(body, list):
-        return tuple(made(one) for one in body)
+        return tuple(spec_from_json(one) for one in body)
     if not isinstance(body, dict):
         return body
     if body[IS] == "Decimal":
@@ -53,5 +54,7 @@ def made(body: Any) -> Any:
         return timedelta(microseconds=body["text"])
     if body[IS] not in _KNOWN:
         raise InvalidSpec("reading state needs a step this version knows", got=repr(body[IS]),
-                          do="ask with the pipeline that wrote it")  # fmt: skip
-    return _KNOWN[body[IS]](**{name: made(part) for name, part in body.items() if name != IS})
+                          do="use the version that wrote it")  # fmt: skip
+    return _KNOWN[body[IS]](
+        **{name: spec_from_json(part) for name, part in body.items() if name != IS}
+    )

@@ -1,8 +1,9 @@
-"""A pipeline in continuous mode: rows pass as they come, positions are kept every few seconds.
+"""A pipeline in continuous mode: rows are processed at once, positions stored every few seconds.
 
-Two ways, one meaning. `Direct` passes rows through this process; where SQL or a function is for
-Spark to run, `RealTime` has a query of Spark's real-time mode for each output. Both are at least
-once, and both only keep a position when all rows before it are acknowledged.
+There are two implementations with the same results. `Direct` processes rows in this process; if
+Spark has to run SQL or a function, `RealTime` has a query of Spark's real-time mode for each
+output. Both deliver at least once, and store a position only when all rows before it are
+acknowledged.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from millstream.engine.continuous.facts import Told
-from millstream.engine.continuous.positions import Places, refuse_other_mode
+from millstream.engine.continuous.positions import Positions, refuse_other_mode
+from millstream.engine.continuous.reporter import Reporter
 from millstream.plan.stages import cut
 from millstream.sinks.kafka.plain_writer import PlainTopicWriter
 from millstream.sinks.spec import Opening, Staged
@@ -32,29 +33,29 @@ LOOK = 0.1
 
 
 class Continuous(ABC):
-    """One run of a continuous pipeline in this process; `turn` is called as it comes round."""
+    """One run of a continuous pipeline in this process; `turn` is called in each loop."""
 
     def __init__(
         self, pipeline: Pipeline, checkpoint: Checkpoint, cluster: Cluster,
-        *, told: Callable[[Facts, dict[str, int]], None],
+        *, on_facts: Callable[[Facts, dict[str, int]], None],
         phase: Callable[[str], None], turn: Callable[[], None], stop: threading.Event,
     ) -> None:  # fmt: skip
         self._pipeline, self._checkpoint, self._cluster = pipeline, checkpoint, cluster
         self._phase, self._turn, self._stop = phase, turn, stop
         self._stages = cut(pipeline.outputs)
         self._reads = self._stages.reads
-        self._told = Told(told, self._stages, pipeline.bad_above)
+        self._reporter = Reporter(on_facts, self._stages, pipeline.bad_above)
         self._readers: dict[str, TopicReader] = {}
-        self._places = Places(checkpoint)
-        self._writer = self._made_writer()
+        self._positions = Positions(checkpoint)
+        self._writer = self._new_writer()
 
-    def _made_writer(self) -> PlainTopicWriter:
+    def _new_writer(self) -> PlainTopicWriter:
         opening = Opening(self._pipeline.name, "", 0, (), check_owned=self._checkpoint.owned,
                           on_wait=self._phase)  # fmt: skip
         return PlainTopicWriter(self._cluster, opening)
 
     def run(self, *, take_over: bool, caught_up: bool) -> bool:
-        """Run until stopped, or until all that is there now is through; whether it was that."""
+        """Run until stopped, or with `caught_up` to the current ends; True if it reached them."""
         self._phase("opening the checkpoint")
         self._checkpoint.open(self._pipeline.name, self._pipeline.buckets, take_over=take_over)
         try:
@@ -73,7 +74,9 @@ class Continuous(ABC):
             self._readers[name] = TopicReader(self._cluster, read.source.name, group,
                                               waiting=self._phase)  # fmt: skip
         extents = {name: reader.extent() for name, reader in self._readers.items()}
-        self._places.open({name: read.source.name for name, read in self._reads.items()}, extents)
+        self._positions.open(
+            {name: read.source.name for name, read in self._reads.items()}, extents
+        )
         self._writer.recover(None)
         nothing = [Staged(output.name, "result", output.sink, (), 0, lambda: iter(()))
                    for output in self._pipeline.outputs]  # fmt: skip
@@ -82,13 +85,13 @@ class Continuous(ABC):
 
     @abstractmethod
     def _begin(self, extents: Mapping[str, Extent]) -> None:
-        """Let rows pass, from the places on."""
+        """Start processing from the stored positions."""
 
     def _watch(self, ends: Mapping[str, Offsets] | None) -> bool:
         while True:
             self._turn()
             self._checkpoint.owned()
-            self._take_news()
+            self._poll()
             if ends is not None and self._reached(ends):
                 return True
             if self._stop.is_set():
@@ -98,28 +101,28 @@ class Continuous(ABC):
             self._stop.wait(LOOK)
 
     @abstractmethod
-    def _take_news(self) -> None:
-        """Keep and tell what is due; raise what has gone wrong."""
+    def _poll(self) -> None:
+        """Store and report progress; raise the errors of threads and queries."""
 
     @abstractmethod
     def _reached(self, ends: Mapping[str, Offsets]) -> bool:
-        """Whether positions at or behind these ends have been kept."""
+        """Whether positions at or after these ends are stored."""
 
     @abstractmethod
     def _settled(self) -> bool:
-        """Whether a run that was told to stop can end here without repeating much."""
+        """Whether a run that is to stop can end now without repeating much."""
 
     def _lag(self) -> dict[str, int]:
         lag = {}
         for name, reader in self._readers.items():
-            at = self._places.of[name].parted
+            at = self._positions.of[name].offsets
             lag[name] = sum(max(0, end - at.get(p, 0)) for p, end in reader.extent().end.items())
         return lag
 
     def positions(self) -> dict[str, dict[int, int]] | None:
-        """What has been read and kept: the next offset per source and partition."""
-        of = dict(self._places.of)
-        return {name: dict(place.parted) for name, place in of.items()} or None
+        """The stored positions: the next offset per source and partition."""
+        of = dict(self._positions.of)
+        return {name: dict(position.offsets) for name, position in of.items()} or None
 
     def _close(self) -> None:
         self._writer.close()

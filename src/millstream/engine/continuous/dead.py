@@ -1,8 +1,8 @@
-"""Bad rows of continuous mode, sent to the dead topic before positions behind them are kept.
+"""Bad rows of continuous mode, sent to the dead topic before positions after them are stored.
 
-A query of Spark only counts them. When it has kept its positions, and some of the rows before
-them were bad, or a crash has left a gap, the range is read once more, as a batch, by the very
-expressions that passed them by; what those do not take is bad, for the decoder's reason.
+A query of Spark only counts them. When it has stored its positions and some rows before them were
+bad, or a crash has left a gap, the range is read again as a batch and checked by the same
+expressions. The rows that fail are bad; the decoder gives the reason.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from millstream.engine.continuous.frames import TAKEN
+from millstream.engine.continuous.frames import VALID
 from millstream.engine.dead_letters import envelopes
 from millstream.errors import InvalidInput
 from millstream.sinks.spec import Staged
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from millstream.engine.continuous.frames import Taking
+    from millstream.engine.continuous.frames import SourceFrame
     from millstream.plan.graph import Read
     from millstream.sinks.kafka.plain_writer import PlainTopicWriter
     from millstream.sources.kafka.reader import TopicReader
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 _PIECE = 50_000
 _PLACES = pa.schema([("partition", pa.int32()), ("offset", pa.int64())])
-_DISAGREED = "not a row of the schema, by continuous mode's reading"
+_DISAGREED = "not a row of the schema, according to continuous mode"
 
 
-class DeadTopic:
-    """Where the bad rows of one source go: whole and untouched, with their reasons."""
+class DeadTopicWriter:
+    """Sends the bad rows of one source to the dead topic, raw and with their reasons."""
 
     def __init__(
         self, name: str, read: Read, reader: TopicReader, writer: PlainTopicWriter, topic: Topic
@@ -44,9 +44,9 @@ class DeadTopic:
         self._topic = topic
 
     def send(self, bad: pa.Table) -> int:
-        """Send the records at these places (`partition`, `offset`, `reason`); how many they are.
+        """Send the records at these partitions and offsets, with reasons; returns their number.
 
-        Only when all have been acknowledged does it return.
+        It returns when all are acknowledged.
         """
         for start in range(0, bad.num_rows, _PIECE):
             self._send(bad.slice(start, _PIECE))
@@ -64,35 +64,35 @@ class DeadTopic:
         self._writer.write(f"bad rows of {self._name}", 0, [staged])
 
     def stopped(self, partition: int, offset: int, reason: str) -> InvalidInput:
-        """The sentence for a bad row where none may be."""
+        """The error for a bad row with `on_bad="stop"`."""
         return InvalidInput(
             f"the pipeline needs every record of {self._read.source.name} to be good "
             '(on_bad="stop")',
             got=f"a bad one at partition {partition}, offset {offset}: {reason}",
-            do='let bad rows go to the dead topic with on_bad="dead", or fix the producer and '
-            "begin behind it with another --checkpoint",
+            do='send bad rows to the dead topic with on_bad="dead", or fix the producer and '
+            "start after it with another --checkpoint",
         )
 
 
-class DeadRows:
-    """Parts the bad rows of one source that a query has passed by from the others."""
+class BadRowFinder:
+    """Finds the bad rows of one source that a query has skipped, and sends them."""
 
     def __init__(
-        self, taking: Taking, reader: TopicReader, writer: PlainTopicWriter,
+        self, source: SourceFrame, reader: TopicReader, writer: PlainTopicWriter,
         *, topic: Topic, spark: SparkSession,
     ) -> None:  # fmt: skip
-        self._taking, self._reader, self._spark = taking, reader, spark
-        self._dead = DeadTopic(taking.name, taking.read, reader, writer, topic)
+        self._source, self._reader, self._spark = source, reader, spark
+        self._dead = DeadTopicWriter(source.name, source.read, reader, writer, topic)
 
-    def part(self, before: Mapping[int, int], after: Mapping[int, int]) -> int:
-        """Send the bad rows of these ranges to the dead topic; how many there were."""
+    def send_bad(self, before: Mapping[int, int], after: Mapping[int, int]) -> int:
+        """Send the bad rows of these ranges to the dead topic; returns their number."""
         return sum(self._dead.send(self._bad(ranges)) for ranges in _pieces(before, after))
 
     def _bad(self, ranges: Ranges) -> pa.Table:
-        """The places of the bad records of a range, with the decoder's reasons."""
+        """Partition, offset and reason of the bad records of a range."""
         raw = self._reader.table(ranges)
-        judged = self._taking.judged(self._spark.createDataFrame(raw)).filter(f"not {TAKEN}")
-        found = judged.selectExpr("_partition as partition", "_offset as offset").toArrow()
+        checked = self._source.checked(self._spark.createDataFrame(raw)).filter(f"not {VALID}")
+        found = checked.selectExpr("_partition as partition", "_offset as offset").toArrow()
         reasons = self._reasons(raw)
         return found.cast(_PLACES).append_column(
             "reason",
@@ -101,7 +101,7 @@ class DeadRows:
         )  # fmt: skip
 
     def _reasons(self, raw: pa.Table) -> dict[tuple[int, int], str]:
-        read = self._taking.read
+        read = self._source.read
         decoder = Decoder(
             source=0, topic=read.source.name, schema=read.source.row_schema(),
             time=read.time.column if read.time else None, ahead=read.ahead,
@@ -110,14 +110,14 @@ class DeadRows:
                 for row in decoder(raw).bad.to_pylist()}  # fmt: skip
 
     def stopped(self, partition: int, offset: int) -> InvalidInput:
-        """The sentence for a bad row where none may be."""
+        """The error for a bad row with `on_bad="stop"`."""
         raw = self._reader.originals({partition: [offset]})
         reason = self._reasons(raw).get((partition, offset), _DISAGREED)
         return self._dead.stopped(partition, offset, reason)
 
 
 def _pieces(before: Mapping[int, int], after: Mapping[int, int]) -> Iterator[Ranges]:
-    """The ranges between two places, so many offsets of a partition at a time."""
+    """The ranges between two positions, divided into pieces of one partition each."""
     for partition, end in sorted(after.items()):
         start = before.get(partition, 0)
         for at in range(start, end, _PIECE):

@@ -1,7 +1,7 @@
-"""Continuous mode without Spark, where Arrow runs every step: rows pass through this process.
+"""Continuous mode without Spark, if Arrow can run every step: rows pass through this process.
 
-A thread for each source passes its rows; here positions are kept, bad rows sent away and facts
-told, every few seconds, while rows go on passing.
+A thread per source processes its rows. Every few seconds, meanwhile, this class sends bad rows to
+the dead topic, stores positions and reports facts.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millstream.engine.continuous.continuous import Continuous
-from millstream.engine.continuous.dead import DeadTopic
-from millstream.engine.continuous.passing import Heard, Passing, Way
+from millstream.engine.continuous.dead import DeadTopicWriter
 from millstream.engine.continuous.rules import INTERVAL_SECONDS
+from millstream.engine.continuous.source_thread import Callbacks, Route, SourceThread
 from millstream.engine.kernels.kernels import decoder_of
 from millstream.engine.spark.arrow_steps import compiled
 from millstream.formats.json.decode import check
@@ -30,23 +30,23 @@ from millstream.sql.arrow.values import ArrowSteps, Filter
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from millstream.engine.continuous.passing import Passed
+    from millstream.engine.continuous.source_thread import Progress
     from millstream.plan.stages import Side
     from millstream.sources.decode import RecordDecoder
     from millstream.sources.spec import Extent, Offsets
 
 
 class Direct(Continuous):
-    """Rows pass through this process, piece by piece."""
+    """Processes rows in this process, piece by piece."""
 
     def __init__(self, *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)
-        self._passing: dict[str, Passing] = {}
-        self._dead: dict[str, DeadTopic] = {}
+        self._threads: dict[str, SourceThread] = {}
+        self._dead: dict[str, DeadTopicWriter] = {}
         self._due, self._waited = 0.0, False
 
     def _begin(self, extents: Mapping[str, Extent]) -> None:
-        ways: dict[str, list[Way]] = {name: [] for name in self._reads}
+        routes: dict[str, list[Route]] = {name: [] for name in self._reads}
         decoders = {name: self._decoder(name) for name in self._reads}
         for stage in self._stages.stages:
             (side,) = stage.sides
@@ -54,23 +54,24 @@ class Direct(Continuous):
             assert isinstance(read, Read)
             name = self._stages.names[read]
             steps = _steps(side, decoders[name].columns())
-            ways[name] += [Way(output, steps) for output in stage.outputs]
+            routes[name] += [Route(output, steps) for output in stage.outputs]
         dead = dead_topic(self._pipeline)
         for name, read in self._reads.items():
-            reader, at = self._readers[name], self._places.of[name].parted
-            self._dead[name] = DeadTopic(name, read, reader, self._writer, dead)
-            self._passing[name] = Passing(reader, self._made_writer(), decoders[name], ways[name],
-                                          at, self._heard(name))  # fmt: skip
-        for passing in self._passing.values():
-            passing.start()
+            reader, at = self._readers[name], self._positions.of[name].offsets
+            self._dead[name] = DeadTopicWriter(name, read, reader, self._writer, dead)
+            self._threads[name] = SourceThread(
+                reader, self._new_writer(), decoders[name], routes[name], at, self._callbacks(name)
+            )
+        for thread in self._threads.values():
+            thread.start()
         self._due = time.monotonic() + INTERVAL_SECONDS
 
-    def _heard(self, name: str) -> Heard:
+    def _callbacks(self, name: str) -> Callbacks:
         topic, address = self._reads[name].source.name, self._cluster.address
-        return Heard(
-            bad=partial(self._refuse, name) if self._pipeline.on_bad == "stop" else _let_pass,
-            waiting=lambda why: self._wait_for(troubles.waiting(address, why)),
-            gone=partial(troubles.unavailable, topic, address),
+        return Callbacks(
+            on_bad=partial(self._refuse, name) if self._pipeline.on_bad == "stop" else _ignore,
+            on_wait=lambda why: self._wait_for(troubles.waiting(address, why)),
+            unavailable=partial(troubles.unavailable, topic, address),
         )
 
     def _refuse(self, name: str, bad: pa.Table) -> None:
@@ -85,67 +86,68 @@ class Direct(Continuous):
         ahead = self._reads[name].ahead
         return decoder_of(self._stages, name, ahead)
 
-    def _take_news(self) -> None:
-        for passing in self._passing.values():
-            passing.check()
+    def _poll(self) -> None:
+        for thread in self._threads.values():
+            thread.check()
         if time.monotonic() >= self._due:
-            self._keep()
+            self._store()
 
-    def _keep(self) -> None:
-        """Send the bad rows of what has passed away, keep its positions, and tell of it."""
+    def _store(self) -> None:
+        """Send the bad rows of the processed ranges, store the positions, and report them."""
         now = time.monotonic()
         seconds, self._due = now - self._due + INTERVAL_SECONDS, now + INTERVAL_SECONDS
-        moved = [self._took(name, passing.take(), seconds)
-                 for name, passing in self._passing.items()]  # fmt: skip
+        moved = [self._take(name, thread.take(), seconds)
+                 for name, thread in self._threads.items()]  # fmt: skip
         if any(moved):
-            self._places.keep()
+            self._positions.store()
         for name, reader in self._readers.items():
-            reader.progress(self._places.of[name].parted)
-        if self._told.waiting(self._places.number):
-            self._told.tell(self._places.number, self._lag())
+            reader.progress(self._positions.of[name].offsets)
+        if self._reporter.has_news(self._positions.number):
+            self._reporter.report(self._positions.number, self._lag())
         if self._waited:
             self._waited = False
             self._phase("running")
 
-    def _took(self, name: str, passed: Passed, seconds: float) -> bool:
-        """Whether there was anything."""
-        place = self._places.of[name]
-        dead = sum(self._dead[name].send(bad) for bad in passed.bad)
-        moved, place.parted = place.parted != passed.at, passed.at
-        self._told.read(name, passed.counted, dead)
-        for output, rows in passed.written.items():
-            self._told.wrote(output, rows, seconds)
+    def _take(self, name: str, progress: Progress, seconds: float) -> bool:
+        """Send and count the progress of a source; whether there was any."""
+        position = self._positions.of[name]
+        dead = sum(self._dead[name].send(bad) for bad in progress.bad)
+        moved, position.offsets = position.offsets != progress.at, progress.at
+        self._reporter.read(name, progress.counted, dead)
+        for output, rows in progress.written.items():
+            self._reporter.wrote(output, rows, seconds)
         extent = self._readers[name].extent()
-        check_extent(place.topic, extent, place.parted, place.identity)
-        self._passing[name].widen(extent.first)
+        check_extent(position.topic, extent, position.offsets, position.identity)
+        self._threads[name].add_partitions(extent.first)
         return moved
 
     def _reached(self, ends: Mapping[str, Offsets]) -> bool:
-        if not all(passing.reached(ends[name]) for name, passing in self._passing.items()):
+        if not all(thread.reached(ends[name]) for name, thread in self._threads.items()):
             return False
         return self._settled()
 
     def _settled(self) -> bool:
-        """End behind the piece in hand, and keep where that is: nothing comes again."""
-        for passing in self._passing.values():
-            passing.end()
-        self._keep()
-        for passing in self._passing.values():
-            passing.check()
+        """End after the current pieces and store their positions, so that no row is repeated."""
+        for thread in self._threads.values():
+            thread.end()
+        self._store()
+        for thread in self._threads.values():
+            thread.check()
         return True
 
     def _close(self) -> None:
-        for passing in self._passing.values():
-            passing.end()
+        for thread in self._threads.values():
+            thread.end()
         super()._close()
 
 
-def _let_pass(bad: pa.Table) -> None:
-    """Bad rows are sent away later, when positions are kept."""
+def _ignore(bad: pa.Table) -> None:
+    """Bad rows are sent later, when positions are stored."""
 
 
 def _steps(side: Side, columns: pa.Schema) -> ArrowSteps | None:
-    """The steps of a way, whose rows must have a JSON form; no row needs its origin behind them."""
+    """The steps of a route, without origins, which no row needs after them; checks that the rows
+    have a JSON form."""
     steps = None if side.bare else compiled(side, columns)
     assert side.bare or steps is not None
     gives = columns if steps is None else steps.columns

@@ -1,6 +1,6 @@
 """From the records of topics to the records of a topic, as one Spark frame, without Python.
 
-Rows carry their origin as everywhere, so the stateless steps are the very same (`frames.build`).
+Rows carry their origin as in batches, so the stateless steps are the same (`frames.build`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ RAW = {
     "value": "_value", "key": "_key", "headers": "_headers", "timestamp": "_timestamp",
     "topic": "_topic", "partition": "_partition", "offset": "_offset",
 }  # fmt: skip
-TAKEN = "_taken"
+VALID = "_valid"
+STOPPED = "millstream: a bad row at"
 _HIDDEN = ("_key", "_headers", "_timestamp", "_topic")
 _TO_JSON = {
     "ignoreNullFields": "false",
@@ -39,14 +40,14 @@ _TO_JSON = {
     "dateFormat": "yyyy-MM-dd",
     "timeZone": "UTC",
 }
-_CLOCKS = ("timestamp", "timestamp_ntz", "date")
+_TIMES = ("timestamp", "timestamp_ntz", "date")
 
 
 @dataclass(frozen=True)
-class Taking:
-    """How the records of one source are judged and taken.
+class SourceFrame:
+    """Decodes and checks the records of one source.
 
-    With `stop`, a bad one raises instead of being passed by.
+    With `stop`, a bad record raises; otherwise it is skipped.
     """
 
     name: str
@@ -58,12 +59,12 @@ class Taking:
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", JsonColumns(self.read.source.row_schema()))
 
-    def judged(self, records: DataFrame) -> DataFrame:
-        """Kafka's records with the source's columns; `_taken` says which are no bad rows."""
+    def checked(self, records: DataFrame) -> DataFrame:
+        """Kafka's records with the source's columns; `_valid` is false for bad rows."""
         present = [name for name in RAW if name in records.columns]
         frame = records.selectExpr(*(f"`{name}` as {RAW[name]}" for name in present))
         frame = self.columns.decoded(frame)
-        return frame.selectExpr("*", f"({' and '.join([GOOD, *self._timely()])}) as {TAKEN}")
+        return frame.selectExpr("*", f"({' and '.join([GOOD, *self._timely()])}) as {VALID}")
 
     def _timely(self) -> list[str]:
         if self.read.time is None:
@@ -76,14 +77,14 @@ class Taking:
         return rules
 
     def rows(self, records: DataFrame) -> DataFrame:
-        """The rows that are taken, counted on the way, as `frames.build` wants them."""
+        """The valid rows, in the form that `frames.build` needs, with counts observed."""
         from pyspark.sql.functions import expr
 
-        frame = self.judged(records).observe(
+        frame = self.checked(records).observe(
             self.name,
             expr("count(1) as rows"),
-            expr(f"count_if(not {TAKEN}) as bad"),
-            expr(f"count_if({TAKEN} and {EXTRA}) as extra"),
+            expr(f"count_if(not {VALID}) as bad"),
+            expr(f"count_if({VALID} and {EXTRA}) as extra"),
             expr("coalesce(sum(octet_length(_value)), 0) as bytes"),
         )
         names = [quoted(name) for name in self.read.source.row_schema().names]
@@ -94,22 +95,19 @@ class Taking:
 
     def _condition(self) -> str:
         if not self.stop:
-            return TAKEN
+            return VALID
         place = "concat_ws('/', _topic, _partition, _offset)"
         words = f"concat('{STOPPED} ', {place})"
-        return f"if({TAKEN}, true, raise_error({words}))"
+        return f"if({VALID}, true, raise_error({words}))"
 
 
-STOPPED = "millstream: a bad row at"
-
-
-def output_frame(output: Output, taken: Mapping[Node, DataFrame]) -> DataFrame:
+def output_frame(output: Output, sources: Mapping[Node, DataFrame]) -> DataFrame:
     """An output's records: `key` and `value`.
 
     Raises:
-        InvalidSpec: a column has no JSON form, or Python would have to run for each row.
+        InvalidSpec: a column has no JSON form, or a step needs Python for each row.
     """
-    leaves: dict[Node, DataFrame] = {read: taken[read] for read in reads_of(output)}
+    leaves: dict[Node, DataFrame] = {read: sources[read] for read in reads_of(output)}
     rows = build(output.input, leaves, 0).drop("_origin")
     _refuse_python(rows)
     schema = _schema(rows)
@@ -128,7 +126,7 @@ def _schema(rows: DataFrame) -> Schema:
 
 
 def _refuse_python(rows: DataFrame) -> None:
-    """No Python runs for a row: refuse what would need it."""
+    """Refuse steps that need Python for each row."""
     jvm: Any = rows.sparkSession._jvm
     udf = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.PYTHON_UDF()
     plan = rows._jdf.queryExecution().analyzed()
@@ -139,13 +137,13 @@ def _refuse_python(rows: DataFrame) -> None:
         waiting += [node.children().apply(place) for place in range(node.children().size())]
     maps = [name for name in names if name.endswith(("InPandas", "InArrow"))]
     if maps or plan.containsPattern(udf):
-        raise InvalidSpec(f'mode="{MODE}" needs steps that Spark runs by itself',
+        raise InvalidSpec(f'mode="{MODE}" needs steps that Spark runs without Python',
                           got="a Python function in a transform",
                           do="write it with Spark's own functions, or leave mode= out")  # fmt: skip
 
 
 def as_json(names: Sequence[str], schema: Schema) -> str:
-    """The JSON text of these columns, as `formats/json/encode.py` means it."""
+    """The JSON text of these columns, as `formats/json/encode.py` defines it."""
     parts = ", ".join(
         f"{_shaped(quoted(name), schema[name].type)} as {quoted(name)}" for name in names
     )
@@ -154,11 +152,11 @@ def as_json(names: Sequence[str], schema: Schema) -> str:
 
 
 def _shaped(value: str, type_: Type) -> str:
-    """A value that `to_json` writes as it should: decimals as text, times in range."""
+    """A value in the form that `to_json` writes correctly: decimals as text, times in range."""
     if isinstance(type_, Decimal):
         return f"cast({value} as string)"
     if isinstance(type_, Scalar):
-        return _in_range(value, type_.name) if type_.name in _CLOCKS else value
+        return _in_range(value, type_.name) if type_.name in _TIMES else value
     if not _needs_shaping(type_):
         return value
     if isinstance(type_, Array):
@@ -172,7 +170,7 @@ def _shaped(value: str, type_: Type) -> str:
 
 def _needs_shaping(type_: Type) -> bool:
     if isinstance(type_, Scalar):
-        return type_.name in _CLOCKS
+        return type_.name in _TIMES
     if isinstance(type_, Struct):
         return any(_needs_shaping(part.type) for part in type_.fields)
     if isinstance(type_, Array):

@@ -1,17 +1,16 @@
-"""The JSON decoder's meaning as Spark SQL, for where no Python runs: continuous mode.
+"""The JSON decoder as Spark SQL, for continuous mode, where no Python runs per row.
 
-`formats/json/exact.py` is the definition: what is built here takes the same records for good
-and gives the same values. Spark's own `from_json` would not do: it rounds, takes `5` for a
-string, and reads no further than the first value. So the text is prepared, then parsed as a
-variant:
+`formats/json/exact.py` is the definition: these expressions accept the same records and give the
+same values. Spark's `from_json` does not: it rounds, accepts `5` as a string, and reads only the
+first value. So the text is prepared, then parsed as a variant:
 
-- every number is put in quotes behind a secret word, so that its own digits survive;
-- half surrogate pairs are written out behind another, for they are wrong only in fields that
-  are read;
-- the value stands in a list before a third: where a record is more than one value, or none,
-  that word is not in its place.
+- every number is quoted, after a random marker, so that its digits survive;
+- unpaired surrogates are written out after a second marker, because they are errors only in fields
+  that are read;
+- the value becomes the first element of a list whose second is a third marker: if a record is not
+  exactly one value, that marker is not in its place.
 
-The words are random for each run, so no record can contain them on purpose.
+The markers are random for each run, so no record can contain them on purpose.
 """
 
 from __future__ import annotations
@@ -50,10 +49,10 @@ class JsonColumns:
     word: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def decoded(self, frame: DataFrame) -> DataFrame:
-        """The frame with the schema's columns beside its own, of which `_value` is decoded.
+        """The frame with its own columns and those of the schema, decoded from `_value`.
 
-        `_good` says whether a row may be taken; its columns mean nothing where it may not.
-        `_extra` says whether it has fields outside the schema.
+        `_good` says whether a row is valid; if not, its columns have no meaning. `_extra` says
+        whether it has fields outside the schema.
         """
         own = [quoted(name) for name in frame.columns]
         for name, expression in (
@@ -64,8 +63,8 @@ class JsonColumns:
         fields = list(enumerate(self.schema))
         found = [f"{_at('_object', part)} as _v{n}" for n, part in fields]
         frame = frame.selectExpr("*", *found)
-        said = [f"{_said(f'_v{n}')} as _s{n}" for n, part in fields if _is_said(part.type)]
-        frame = frame.selectExpr("*", *said)
+        strings = [f"{_string(f'_v{n}')} as _s{n}" for n, part in fields if _is_string(part.type)]
+        frame = frame.selectExpr("*", *strings)
         made = [f"{self._column(n, part.type)} as {quoted(part.name)}" for n, part in fields]
         frame = frame.selectExpr("*", *made)
         fits = [_fits(f"_v{n}", quoted(part.name), part) for n, part in fields]
@@ -76,44 +75,44 @@ class JsonColumns:
             f"{_more('_object', self.schema.fields)} as {EXTRA}",
         )
 
-    def _marked(self, letter: str) -> str:
-        """A secret word: no base64, no date, and nothing that a pattern takes for more."""
+    def _marker(self, letter: str) -> str:
+        """A marker: neither base64 nor a date, and without special characters of patterns."""
         return f"{letter}~{self.word}"
 
     # -- the text -----------------------------------------------------------------------
 
     def _text(self) -> str:
-        """The value as text, half surrogate pairs written out; null where it is no UTF-8."""
-        half, end = self._marked("h"), self._marked("e")
+        """The value as text, with unpaired surrogates written out; null if it is not UTF-8."""
+        half, end = self._marker("h"), self._marker("e")
         marked = f"regexp_replace(_t, {_HALVES}, {text(f'$1{half}$2{end}')})"
         written = f"replace({marked}, {text(half + end)}, '')"
         body = f"if(_t rlike {_PERHAPS_HALF}, {written}, _t)"
         return let("_t", "try_validate_utf8(cast(_value as string))", body)
 
     def _prepared(self) -> str:
-        """The text with its numbers in quotes; null where it is nested too deep."""
-        left, right = self._marked("l"), self._marked("r")
-        quote = f'"{self._marked("n")}'
+        """The text with its numbers quoted; null if it is nested too deep."""
+        left, right = self._marker("l"), self._marker("r")
+        quote = f'"{self._marker("n")}'
         made = f"regexp_replace(_text, {_NUMBERS}, {text(f'$1{left}$2{right}')})"
         made = f"replace({made}, {text(left + right)}, '')"
         made = f"replace(replace({made}, {text(left)}, {text(quote)}), {text(right)}, '\"')"
         return f"if({_shallow('_text')}, {made}, null)"
 
     def _parsed(self) -> str:
-        """A list of the value and the last word; null where that is no JSON."""
-        named = text(f'"{self._marked("n")}[^"]*"\\s*:')
-        last = text(f',"{self._marked("e")}"]')
+        """A list of the value and the last marker; null if that is not JSON."""
+        named = text(f'"{self._marker("n")}[^"]*"\\s*:')
+        last = text(f',"{self._marker("e")}"]')
         return f"if(_prepared rlike {named}, null, try_parse_json(concat('[', _prepared, {last})))"
 
     def _object(self) -> str:
         last = "try_variant_get(_parsed, '$[1]', 'string')"
         value = "try_variant_get(_parsed, '$[0]', 'map<string,variant>')"
-        return f"if({last} = {text(self._marked('e'))}, {value}, null)"
+        return f"if({last} = {text(self._marker('e'))}, {value}, null)"
 
-    # -- values: null where the variant is null, and where it does not fit ------------------
+    # -- values: null if the variant is null or does not fit ------------------------------
 
     def _column(self, place: int, type_: Type) -> str:
-        if isinstance(type_, Array | Map | Struct) or not _is_said(type_):
+        if isinstance(type_, Array | Map | Struct) or not _is_string(type_):
             return self._value(f"_v{place}", type_)
         return self._scalar(f"_s{place}", type_)
 
@@ -124,29 +123,29 @@ class JsonColumns:
             return self._map(variant, type_)
         if isinstance(type_, Struct):
             return self._struct(variant, type_)
-        if not _is_said(type_):
+        if not _is_string(type_):
             value = f"try_variant_get({variant}, '$', 'boolean')"
             return f"if(schema_of_variant({variant}) = 'BOOLEAN', {value}, null)"
-        return let("_s", _said(variant), self._scalar("_s", type_))
+        return let("_s", _string(variant), self._scalar("_s", type_))
 
-    def _scalar(self, said: str, type_: Scalar | Decimal) -> str:
-        mark = self._marked("n")
-        is_number = f"startswith({said}, {text(mark)})"
-        digits = f"if({is_number}, substr({said}, {len(mark) + 1}), null)"
-        plain = f"if({is_number}, null, {said})"
+    def _scalar(self, string: str, type_: Scalar | Decimal) -> str:
+        mark = self._marker("n")
+        is_number = f"startswith({string}, {text(mark)})"
+        digits = f"if({is_number}, substr({string}, {len(mark) + 1}), null)"
+        plain = f"if({is_number}, null, {string})"
         if isinstance(type_, Decimal):
-            return let("_d", f"coalesce({digits}, {said})", values.decimal("_d", type_))
+            return let("_d", f"coalesce({digits}, {string})", values.decimal("_d", type_))
         name = type_.name
         if name in _WHOLE:
             return let("_d", digits, values.whole("_d", _WHOLE[name]))
         if name in ("float", "double"):
-            return let("_d", digits, values.real("_d", said, name))
+            return let("_d", digits, values.real("_d", string, name))
         if name == "timestamp":
             number = let("_d", digits, values.millis("_d"))
-            return f"if({is_number}, {number}, {values.instant(said)})"
+            return f"if({is_number}, {number}, {values.instant(string)})"
         if name == "string":
-            half = f"contains({said}, {text(self._marked('h'))})"
-            return f"if({is_number} or {half}, null, {said})"
+            half = f"contains({string}, {text(self._marker('h'))})"
+            return f"if({is_number} or {half}, null, {string})"
         read = {"binary": values.binary, "date": values.date, "timestamp_ntz": values.wall_clock}
         return let("_p", plain, read[name]("_p"))
 
@@ -158,7 +157,7 @@ class JsonColumns:
         return let("_e", elements, f"if(_e is null, null, {body})")
 
     def _map(self, variant: str, type_: Map) -> str:
-        half = f"contains(_x.key, {text(self._marked('h'))})"
+        half = f"contains(_x.key, {text(self._marker('h'))})"
         wrong = f"({half} or (not is_variant_null(_x.value) and _w is null))"
         entry = f"struct(_x.key as key, _w as value, {wrong} as wrong)"
         read = f"transform(_e, _x -> {let('_w', self._value('_x.value', type_.value), entry)})"
@@ -175,12 +174,12 @@ class JsonColumns:
         return let("_o", _object(variant), f"if(_o is null, null, {body})")
 
 
-def _is_said(type_: Type) -> bool:
-    """Whether a value's variant is a text: a string, or a number in quotes."""
+def _is_string(type_: Type) -> bool:
+    """Whether a value's variant is a string: a JSON string, or a quoted number."""
     return not isinstance(type_, Array | Map | Struct) and type_.ddl() != "boolean"
 
 
-def _said(variant: str) -> str:
+def _string(variant: str) -> str:
     value = f"try_variant_get({variant}, '$', 'string')"
     return f"if(schema_of_variant({variant}) = 'STRING', {value}, null)"
 
@@ -194,14 +193,14 @@ def _at(given: str, part: Field) -> str:
 
 
 def _fits(variant: str, value: str, part: Field) -> str:
-    """Whether a field has a value of its type, or none where it may."""
+    """Whether a field has a value of its type, or none if it is nullable."""
     if not part.nullable:
         return f"{value} is not null"
     return f"({value} is not null or {variant} is null or is_variant_null({variant}))"
 
 
 def _shallow(words: str) -> str:
-    """Whether a text is nested no deeper than is read; counted only where it may be."""
+    """Whether a text is not nested too deep; counted only if it has enough brackets."""
     opened = f"length({words}) - length(translate({words}, '{{[', ''))"
     bare = words
     for pattern in _NOT_BRACKETS:
@@ -215,7 +214,7 @@ def _shallow(words: str) -> str:
 
 
 def _more(given: str, fields: tuple[Field, ...]) -> str:
-    """Whether an object has fields outside the schema, at any depth that is read."""
+    """Whether an object has fields outside the schema, at any depth."""
     known = ", ".join(text(part.name) for part in fields)
     here = f"size(array_except(map_keys({given}), array({known}))) > 0"
     inside = [_more_inside(_at(given, part), part.type) for part in fields]

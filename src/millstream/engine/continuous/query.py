@@ -1,4 +1,4 @@
-"""One output's query in real-time mode: started, watched, stopped."""
+"""The query of one output in Spark's real-time mode: start, progress, stop."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _ADVICE = re.compile(r" (?:If necessary set|To return NULL instead).*| SQLSTATE:
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What a query did up to positions it has kept: per topic from where to where, rows out,
-    seconds, and per source what was counted."""
+class QueryProgress:
+    """What a query did up to stored positions: per topic the ranges, rows out, seconds, and per
+    source the counts."""
 
     number: int
     before: dict[str, Offsets]
@@ -43,43 +43,42 @@ class Kept:
 
 @dataclass
 class Query:
-    """The query of one output, and how far it has come; `sources` are names by their topics."""
+    """The query of one output and its positions; `sources` are names by topic."""
 
     output: Output
     query: StreamingQuery
     sources: dict[str, str]
     at: dict[str, Offsets] = field(default_factory=dict)
-    still: bool = False
+    idle: bool = False
     number: int = 0
 
-    def news(self) -> list[Kept]:
-        """What it has kept since it was last asked; `number` is the last, `at` up to where,
-        and `still` says that nothing came meanwhile."""
-        made = []
-        for progress in self.query.recentProgress:
-            kept = self._kept(progress)
-            if kept.number > self.number:
-                self.number, self.still = kept.number, kept.rows == 0
-                self.at.update(kept.after)
-                made.append(kept)
-        return made
+    def new_progress(self) -> list[QueryProgress]:
+        """The progress since the last call, which also updates `number`, `at` and `idle`."""
+        found = []
+        for reported in self.query.recentProgress:
+            progress = self._parse(reported)
+            if progress.number > self.number:
+                self.number, self.idle = progress.number, progress.rows == 0
+                self.at.update(progress.after)
+                found.append(progress)
+        return found
 
     def reached(self, ends: Mapping[str, Offsets]) -> bool:
-        """Whether it has kept positions at or behind these ends, by source."""
+        """Whether positions at or after these ends, by source, are stored."""
         return all(
             topic in self.at
             and all(self.at[topic].get(p, 0) >= end for p, end in ends[name].items())
             for topic, name in self.sources.items()
         )
 
-    def _kept(self, progress: Any) -> Kept:
+    def _parse(self, progress: Any) -> QueryProgress:
         before: dict[str, Offsets] = {}
         after: dict[str, Offsets] = {}
         for source in progress["sources"]:
             before.update(_offsets(source["startOffset"]))
             after.update(_offsets(source["endOffset"]))
         observed = progress["observedMetrics"]
-        return Kept(
+        return QueryProgress(
             number=int(progress["batchId"]) + 1,
             before=before,
             after=after,
@@ -92,10 +91,10 @@ class Query:
         )
 
     def check(self) -> None:
-        """Raise what it has ended of, if it has.
+        """Raise the error that ended the query, if it has ended.
 
         Raises:
-            UserCodeFailed: Spark's own sentence, with the output's name.
+            UserCodeFailed: Spark's message, with the output's name.
         """
         if self.query.isActive:
             return
@@ -104,20 +103,20 @@ class Query:
         causes = _CAUSE.findall(text)
         if not causes:
             raise MillstreamError(
-                f"the output {self.output.name!r} needs its query to go on",
+                f"the output {self.output.name!r} needs its query to run",
                 got=text.strip().splitlines()[0] if text.strip() else "an end without a reason",
-                do="look at the broker and at the log of libraries; started again, the job goes on",
+                do="look at the broker and at libraries.log, then start again: the job continues",
             ) from error
-        name, said = causes[-1]
-        why = _ADVICE.sub("", f"[{name}] {said}")
+        name, message = causes[-1]
+        why = _ADVICE.sub("", f"[{name}] {message}")
         raise UserCodeFailed(
             f"a step on the way to {self.output.name!r} raised {why}",
-            do="use a function that gives null instead (try_divide, try_cast, …): in continuous "
-            "mode such a row stops the job; micro-batch mode parts it from the others",
+            do="use a function that returns null instead (try_divide, try_cast, …): in continuous "
+            "mode such a row stops the job; micro-batch mode isolates it",
         ) from error
 
     def stop(self) -> None:
-        """End it here; rows it has sent since it last kept its positions come again."""
+        """Stop the query; rows sent since it last stored its positions are sent again later."""
         self.query.stop()
 
 
@@ -127,7 +126,7 @@ def _offsets(text: str | None) -> dict[str, Offsets]:
 
 
 def records(spark: SparkSession, address: str, topic: str, start: Mapping[int, int]) -> DataFrame:
-    """A topic as a stream of records, from these offsets on where Spark knows no others."""
+    """A topic as a stream of records, from these offsets unless Spark's checkpoint has others."""
     options = {
         "kafka.bootstrap.servers": address,
         "subscribe": topic,
@@ -141,10 +140,11 @@ def records(spark: SparkSession, address: str, topic: str, start: Mapping[int, i
     return spark.readStream.format("kafka").options(**options).load()
 
 
-def started(frame: DataFrame, topic: str, address: str, folder: Path, name: str) -> StreamingQuery:
-    """A query that sends a frame's records to a topic as they come.
+def start(frame: DataFrame, topic: str, address: str, folder: Path, name: str) -> StreamingQuery:
+    """Start a query that sends a frame's records to a topic.
 
-    Spark's usual way to write a checkpoint on a local disk starts twenty processes each time.
+    The default checkpoint writer of Spark starts twenty processes for each checkpoint on a local
+    disk.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     frame.sparkSession.conf.set("spark.sql.streaming.checkpointFileManagerClass", _FILES)

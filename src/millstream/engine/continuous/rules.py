@@ -1,7 +1,7 @@
-"""What continuous mode can run, told while building; and how it is told in a plan.
+"""What continuous mode can run, checked while a pipeline is built; and its lines in a plan.
 
-Rows pass as they come from topics to topics: there is no batch that could be begun again, so
-nothing that needs one.
+Rows are processed one by one from topics to topics: there are no batches that could be repeated,
+so nothing that needs one.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ def check_continuous(
 ) -> None:
     """Refuse a pipeline that continuous mode cannot run, with the reason.
 
-    `meaningless` are options that were given and say something about batches or state.
+    `meaningless` are the given options that concern batches or state.
 
     Raises:
-        InvalidSpec: the first thing that does not fit.
+        InvalidSpec: for the first rule that is violated.
     """
     if delivery != "at_least_once":
         raise InvalidSpec(
             f'mode="{MODE}" needs delivery="at_least_once"',
             got=f'delivery="{delivery}"',
-            do='say delivery="at_least_once" (a crash repeats the rows of up to '
+            do='set delivery="at_least_once" (a crash repeats the rows of up to '
             f"{INTERVAL_SECONDS} seconds), or leave mode= out for exactly once",
         )
     if meaningless:
         raise InvalidSpec(
             f'mode="{MODE}" needs {" and ".join(f"{name}=" for name in meaningless)} left out',
             got="a value for it",
-            do="there are no batches and no state there: rows pass as they come",
+            do="it has no batches and no state: rows are processed one by one",
         )
     if not isinstance(dead, Topic | None):
         raise InvalidSpec(f'mode="{MODE}" needs a topic for bad rows', got=repr(dead), do=_INSTEAD)
@@ -74,10 +74,10 @@ def _check_node(node: Node) -> None:
     if isinstance(node, Read):
         _check_read(node)
     elif not isinstance(node, _ROW_WISE):
-        raise _refused("steps that remember nothing", step_text(node), node)
+        raise _refused("steps without state", step_text(node), node)
     for text in _texts(node):
         if sql.at_clock(text, 0) != text:
-            raise _refused("SQL without now(), for there is no batch clock", text, node,
+            raise _refused("SQL without now(), because there is no batch clock", text, node,
                            "use the record's own time, _timestamp, or leave mode= out")  # fmt: skip
 
 
@@ -86,12 +86,12 @@ def _check_read(read: Read) -> None:
     if not isinstance(source, Topic):
         raise _refused("topics as sources", repr(source), read)
     if source.format != "json":
-        raise _refused("sources of JSON, which is what both of its ways decode",
+        raise _refused("sources of JSON, the only format it decodes",
                        f"the topic {source.name!r} as {source.format}", read)  # fmt: skip
     if read.correction is not None:
-        raise _refused("times as they come", "correct_clock(…)", read)
+        raise _refused("uncorrected times", "correct_clock(…)", read)
     if getattr(read, "changes", None) is not None:
-        raise _refused("streams, for a table remembers", f"the table of {source.name!r}", read)
+        raise _refused("streams, because a table has state", f"the table of {source.name!r}", read)
 
 
 def _check_output(output: Output) -> None:
@@ -100,21 +100,21 @@ def _check_output(output: Output) -> None:
                           do=_INSTEAD)  # fmt: skip
     if output.sink.format != "json":
         raise InvalidSpec(
-            f'mode="{MODE}" needs sinks of JSON, which is what both of its ways encode',
+            f'mode="{MODE}" needs sinks of JSON, the only format it encodes',
             got=f"the topic {output.sink.name!r} as {output.sink.format}", do=_INSTEAD,
         )  # fmt: skip
     topics = [read.source.name for read in reads_of(output)]
     if len(set(topics)) < len(topics) or _doubled(output.input):
         twice = next((name for name in topics if topics.count(name) > 1), topics[0])
         raise InvalidSpec(
-            f'mode="{MODE}" needs each topic once on the way to an output',
+            f'mode="{MODE}" needs each topic once per output',
             got=f"{twice!r} on two sides of a union",
             do="write two outputs to one topic, each with a name=, or leave mode= out",
         )
 
 
 def reads_of(output: Output) -> list[Read]:
-    """Where an output's rows come from."""
+    """The sources of an output's rows."""
     return [leaf for leaf in leaves(output.input) if isinstance(leaf, Read)]
 
 
@@ -140,7 +140,7 @@ def _refused(need: str, got: str, node: Node, do: str = _INSTEAD) -> InvalidSpec
 
 def headline() -> str:
     """The mode in one line, for a plan."""
-    return f"mode {MODE}: rows pass as they come, at least once; batch= has no meaning"
+    return f"mode {MODE}: rows are processed one by one, at least once; batch= has no effect"
 
 
 def outline(pipeline: Pipeline, *, direct: bool) -> dict[str, str]:
@@ -149,10 +149,10 @@ def outline(pipeline: Pipeline, *, direct: bool) -> dict[str, str]:
 
 
 _DIRECT = {
-    "processes": "the driver alone: no Java, no Spark, for Arrow runs every step",
+    "processes": "the driver alone: no Java, no Spark, because Arrow runs every step",
     "transports": "Kafka to the driver and back over TCP",
-    "data": "a thread per topic takes what has come, all partitions together",
-    "pipelined": "the next rows are asked for while those in hand are decoded, run through the "
+    "data": "a thread per topic reads all its partitions together",
+    "pipelined": "the next rows are requested while the current ones are decoded, run through the "
     "steps and sent",
 }
 _BY_SPARK = {
@@ -160,7 +160,7 @@ _BY_SPARK = {
     "no Python workers",
     "transports": "Kafka to tasks and tasks to Kafka over TCP",
     "Spark jobs": "one query of Structured Streaming in real-time mode per output",
-    "data": "a task per partition and output, which goes on for as long as the job does",
+    "data": "a task per partition and output, which runs as long as the job",
     "pipelined": "read, decode, SQL and send pass row by row through one task",
 }
 
@@ -168,13 +168,13 @@ _BY_SPARK = {
 def _positions(pipeline: Pipeline, *, direct: bool) -> dict[str, str]:
     raising = "" if direct else "; a row on which SQL raises stops the job"
     return {
-        "positions": f"kept every {INTERVAL_SECONDS} seconds: so much comes again after a crash",
-        "bad rows": f"to {dead_topic(pipeline).name} when positions are kept{raising}",
+        "positions": f"stored every {INTERVAL_SECONDS} seconds: a crash repeats at most that much",
+        "bad rows": f"to {dead_topic(pipeline).name} when positions are stored{raising}",
     }
 
 
 def leaving(pipeline: Pipeline) -> list[str]:
-    """How rows leave."""
+    """How rows are sent."""
     names = ", ".join(output.sink.name for output in pipeline.outputs)
-    return [f"row by row, acknowledged by all replicas before positions are kept: {names}",
-            "the timestamp of a record is when it was sent, not its event time"]  # fmt: skip
+    return [f"row by row, acknowledged by all replicas before positions are stored: {names}",
+            "the timestamp of a record is the time of sending, not its event time"]  # fmt: skip

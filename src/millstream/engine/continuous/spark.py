@@ -1,6 +1,6 @@
-"""Continuous mode by Spark's real-time mode: it decodes, runs the steps, and sends.
+"""Continuous mode by Spark's real-time mode, which decodes, runs the steps, and sends.
 
-The driver tells what was done, parts the bad rows, and stops the queries when it should.
+The driver reports progress, sends the bad rows to the dead topic, and stops the queries.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from millstream.engine.continuous.continuous import Continuous
-from millstream.engine.continuous.dead import DeadRows
-from millstream.engine.continuous.frames import STOPPED, Taking, output_frame
+from millstream.engine.continuous.dead import BadRowFinder
+from millstream.engine.continuous.frames import STOPPED, SourceFrame, output_frame
 from millstream.engine.continuous.positions import FOLDER
-from millstream.engine.continuous.query import Query, records, started
+from millstream.engine.continuous.query import Query, records, start
 from millstream.engine.continuous.rules import INTERVAL_SECONDS, MODE, reads_of
 from millstream.engine.spark.session import cores, parallelism, session
 from millstream.errors import InvalidSpec, UserCodeFailed
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from millstream.engine.continuous.query import Kept
+    from millstream.engine.continuous.query import QueryProgress
     from millstream.plan.graph import Node, Output
     from millstream.sources.spec import Extent, Offsets
 
 _GRACE = 5.0
-_TO_SPARE = 1
+_SPARE_SLOTS = 1
 _BAD = re.compile(re.escape(STOPPED) + r" ([\w.-]+)/(\d+)/(\d+)")
 
 
 class RealTime(Continuous):
-    """A query of Spark's real-time mode for each output; the driver only watches them."""
+    """Runs a query of Spark's real-time mode for each output; the driver only monitors them."""
 
     def __init__(self, *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)
         self._names = {id(read): name for name, read in self._reads.items()}
         self._queries: list[Query] = []
-        self._dead: dict[str, DeadRows] = {}
+        self._dead: dict[str, BadRowFinder] = {}
         self._since: dict[str, int] | None = None
         self._deadline = 0.0
 
@@ -50,20 +50,20 @@ class RealTime(Continuous):
         self._start(self._session(extents))
 
     def _session(self, extents: Mapping[str, Extent]) -> SparkSession:
-        """A session with a slot for every partition of every output, and one to part bad rows."""
+        """A session with a slot for every partition of every output, and one to find bad rows."""
         self._phase("starting Spark")
-        slots = _TO_SPARE + sum(
+        slots = _SPARE_SLOTS + sum(
             len(extents[name].end)
             for output in self._pipeline.outputs for name in self._sources(output).values()
         )  # fmt: skip
-        elsewhere = os.environ.get("MILLSTREAM_SPARK_MASTER")
-        spark = session(None if elsewhere else f"local[{max(slots, cores())}]")
+        master = os.environ.get("MILLSTREAM_SPARK_MASTER")
+        spark = session(None if master else f"local[{max(slots, cores())}]")
         if parallelism(spark) < slots:
             raise InvalidSpec(
                 f'mode="{MODE}" needs {slots} tasks at once: one per partition and output, '
-                "and one to spare",
+                "and one spare",
                 got=f"a Spark with {parallelism(spark)}",
-                do="give Spark more cores, or read topics of fewer partitions",
+                do="give Spark more cores, or read topics with fewer partitions",
             )
         return spark
 
@@ -76,25 +76,27 @@ class RealTime(Continuous):
         address = self._cluster.address
         frames: dict[Node, DataFrame] = {}
         for number, (name, read) in enumerate(self._reads.items()):
-            taking = Taking(name, read, number, self._pipeline.on_bad == "stop")
-            start = self._places.of[name].parted
-            frames[read] = taking.rows(records(spark, address, read.source.name, start))
-            self._dead[name] = DeadRows(taking, self._readers[name], self._writer,
-                                        topic=dead_topic(self._pipeline), spark=spark)  # fmt: skip
+            source = SourceFrame(name, read, number, self._pipeline.on_bad == "stop")
+            offsets = self._positions.of[name].offsets
+            frames[read] = source.rows(records(spark, address, read.source.name, offsets))
+            self._dead[name] = BadRowFinder(
+                source, self._readers[name], self._writer,
+                topic=dead_topic(self._pipeline), spark=spark,
+            )  # fmt: skip
         made = [(output, output_frame(output, frames)) for output in self._pipeline.outputs]
         for output, frame in made:
             folder = self._checkpoint.folder / FOLDER / "outputs" / folder_name(output.name)
             name = f"{self._pipeline.name}/{output.name}"
-            query = started(frame, output.sink.name, address, folder, name)
+            query = start(frame, output.sink.name, address, folder, name)
             self._queries.append(Query(output, query, self._sources(output)))
 
-    # -- watching ---------------------------------------------------------------------------
+    # -- monitoring -------------------------------------------------------------------------
 
     def _reached(self, ends: Mapping[str, Offsets]) -> bool:
-        return all(query.still or query.reached(ends) for query in self._queries)
+        return all(query.idle or query.reached(ends) for query in self._queries)
 
     def _settled(self) -> bool:
-        """Whether every query has kept its positions since the stop, or has nothing in hand."""
+        """Whether every query has stored its positions since the stop, or has nothing to do."""
         if self._since is None:
             self._since = {query.output.name: query.number for query in self._queries}
             self._deadline = time.monotonic() + INTERVAL_SECONDS + _GRACE
@@ -105,13 +107,13 @@ class RealTime(Continuous):
         ends = {name: reader.extent().end for name, reader in self._readers.items()}
         return all(query.reached(ends) for query in self._queries)
 
-    def _take_news(self) -> None:
+    def _poll(self) -> None:
         for query in self._queries:
             self._check(query)
-            for kept in query.news():
-                self._take(query, kept)
-        if self._queries and self._told.waiting(self._queries[0].number):
-            self._told.tell(self._queries[0].number, self._lag())
+            for progress in query.new_progress():
+                self._take(query, progress)
+        if self._queries and self._reporter.has_news(self._queries[0].number):
+            self._reporter.report(self._queries[0].number, self._lag())
 
     def _check(self, query: Query) -> None:
         try:
@@ -124,28 +126,28 @@ class RealTime(Continuous):
             name = query.sources[topic]
             raise self._dead[name].stopped(int(partition), int(offset)) from error
 
-    def _take(self, query: Query, kept: Kept) -> None:
-        """Part the bad rows of what was kept, then say that it is done."""
-        self._told.wrote(query.output.name, kept.written, kept.seconds)
+    def _take(self, query: Query, progress: QueryProgress) -> None:
+        """Send the bad rows of a query's progress to the dead topic, then count and store it."""
+        self._reporter.wrote(query.output.name, progress.written, progress.seconds)
         for topic, name in query.sources.items():
             if query is not self._first(name):
                 continue
-            counted = kept.counted.get(name, {})
-            place, after = self._places.of[name], kept.after.get(topic, {})
-            begun = kept.before.get(topic, {})
-            gap = any(place.parted.get(p, at) < at for p, at in begun.items())
+            counted = progress.counted.get(name, {})
+            position, after = self._positions.of[name], progress.after.get(topic, {})
+            before = progress.before.get(topic, {})
+            gap = any(position.offsets.get(p, at) < at for p, at in before.items())
             dead = counted.get("bad", 0)
             if dead or gap or not counted:
-                dead = self._dead[name].part(place.parted, after)
-            moved = any(at > place.parted.get(p, -1) for p, at in after.items())
-            place.parted.update(after)
-            self._told.read(name, counted, dead)
+                dead = self._dead[name].send_bad(position.offsets, after)
+            moved = any(at > position.offsets.get(p, -1) for p, at in after.items())
+            position.offsets.update(after)
+            self._reporter.read(name, counted, dead)
             if moved:
-                self._places.keep()
+                self._positions.store()
                 self._readers[name].progress(after)
 
     def _first(self, name: str) -> Query:
-        """The query that answers for a source's bad rows."""
+        """The query whose progress decides when a source's bad rows are sent."""
         return next(query for query in self._queries if name in query.sources.values())
 
     def _close(self) -> None:

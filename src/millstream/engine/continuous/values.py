@@ -1,6 +1,6 @@
-"""JSON scalars as Spark SQL: null where a text is no value of the type.
+"""JSON scalars as Spark SQL: null if a text is not a value of the type.
 
-Each function takes the SQL of a text and gives the SQL of a value. `formats/json/exact.py`
+Each function takes the SQL of a text and returns the SQL of a value. `formats/json/exact.py`
 and `formats/json/times.py` are the definition.
 """
 
@@ -20,7 +20,7 @@ def text(value: str) -> str:
 
 
 def let(name: str, value: str, body: str) -> str:
-    """`body`, in which `name` is `value`, computed once."""
+    """`body` with `name` bound to `value`, which is computed once."""
     return f"element_at(transform(array({value}), {name} -> {body}), 1)"
 
 
@@ -42,18 +42,18 @@ def whole(digits: str, kind: str) -> str:
     return f"if({digits} rlike {_WHOLE}, try_cast({digits} as {kind}), null)"
 
 
-def real(digits: str, said: str, name: str) -> str:
-    """The nearest number, or one of the words for what is none; beyond the range is wrong."""
+def real(digits: str, string: str, name: str) -> str:
+    """The nearest number, or NaN or an infinity by name; null if out of range."""
     number = f"cast(try_cast({digits} as double) as {name})"
     finite = let("_f", number, "if(abs(_f) = double('Infinity'), null, _f)")
     return (
-        f"case when {said} in ('NaN', 'Infinity', '-Infinity') then cast({said} as {name}) "
+        f"case when {string} in ('NaN', 'Infinity', '-Infinity') then cast({string} as {name}) "
         f"when {digits} is not null then {finite} end"
     )
 
 
 def decimal(digits: str, type_: Decimal) -> str:
-    """Exactly: what would have to be rounded is wrong."""
+    """The exact value: null if it had to be rounded."""
     sign, before, after, exponent = (
         f"regexp_extract({digits}, {_NUMBER}, {group})" for group in (1, 2, 3, 4)
     )
@@ -75,15 +75,15 @@ def decimal(digits: str, type_: Decimal) -> str:
     return f"if({digits} rlike {_NUMBER}, {let('_n', parts, body)}, null)"
 
 
-def binary(said: str) -> str:
-    """Canonical base64: it is what the bytes would be written as."""
+def binary(string: str) -> str:
+    """Canonical base64 only: exactly what encoding the bytes gives."""
     written = "replace(base64(_b), '\\r\\n', '')"
-    return let("_b", f"try_to_binary({said}, 'base64')", f"if({written} = {said}, _b, null)")
+    return let("_b", f"try_to_binary({string}, 'base64')", f"if({written} = {string}, _b, null)")
 
 
-def date(said: str) -> str:
+def date(string: str) -> str:
     """`YYYY-MM-DD`, a day that exists."""
-    return f"if({said} rlike {_DATE}, {_day(said)}, null)"
+    return f"if({string} rlike {_DATE}, {_day(string)}, null)"
 
 
 def millis(digits: str) -> str:
@@ -93,28 +93,28 @@ def millis(digits: str) -> str:
     return f"if({digits} rlike {_WHOLE}, {value}, null)"
 
 
-def instant(said: str) -> str:
-    """ISO text; without a zone it is UTC."""
-    return f"if({said} rlike {_INSTANT}, {_moment(said)}, null)"
+def instant(string: str) -> str:
+    """ISO text, in UTC if it has no zone."""
+    return f"if({string} rlike {_INSTANT}, {_moment(string)}, null)"
 
 
-def wall_clock(said: str) -> str:
+def wall_clock(string: str) -> str:
     """ISO text without a zone."""
-    return f"if({said} rlike {_WALL_CLOCK}, cast({_moment(said)} as timestamp_ntz), null)"
+    return f"if({string} rlike {_WALL_CLOCK}, cast({_moment(string)} as timestamp_ntz), null)"
 
 
-def _day(said: str) -> str:
-    found = f"try_cast(substr({said}, 1, 10) as date)"
+def _day(string: str) -> str:
+    found = f"try_cast(substr({string}, 1, 10) as date)"
     return let("_day", found, "if(_day >= date'0001-01-01', _day, null)")
 
 
-def _moment(said: str) -> str:
-    """The instant of a text that has the form of one."""
+def _moment(string: str) -> str:
+    """The instant of a text in ISO form."""
     parts = (
-        f"struct({_day(said)} as day, {_two(said, 12)} as h, {_two(said, 15)} as m, "
-        f"if(substr({said}, 17, 1) = ':', {_two(said, 18)}, 0) as s, "
-        f"rpad(regexp_extract({said}, {_FRACTION}, 1), 9, '0') as fraction, "
-        f"regexp_extract({said}, {_LAST_ZONE}, 1) as zone)"
+        f"struct({_day(string)} as day, {_two(string, 12)} as h, {_two(string, 15)} as m, "
+        f"if(substr({string}, 17, 1) = ':', {_two(string, 18)}, 0) as s, "
+        f"rpad(regexp_extract({string}, {_FRACTION}, 1), 9, '0') as fraction, "
+        f"regexp_extract({string}, {_LAST_ZONE}, 1) as zone)"
     )
     hours = _two("_t.zone", 2)
     minutes = "if(length(_t.zone) > 3, int(right(_t.zone, 2)), 0)"
@@ -131,6 +131,6 @@ def _moment(said: str) -> str:
     return let("_t", parts, f"if({exists}, {let('_u', micros, inside)}, null)")
 
 
-def _two(said: str, place: int) -> str:
-    """Two digits at a place as a number; none where the text is shorter, or has no digits."""
-    return f"coalesce(try_cast(nullif(substr({said}, {place}, 2), '') as int), 0)"
+def _two(string: str, place: int) -> str:
+    """Two digits at a position as a number; 0 if there are none."""
+    return f"coalesce(try_cast(nullif(substr({string}, {place}, 2), '') as int), 0)"

@@ -1,1 +1,1 @@
-"""Late and bad rows: where they go, how they are found, kept, read and retried."""
+"""Late and dead rows: their sinks, how they are isolated, stored, read and retried."""

@@ -1,4 +1,4 @@
-"""What late and dead rows look like when they leave: one envelope each, for every step."""
+"""The envelopes of late and dead rows, the same for every step."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WINDOW = pa.struct([("start", _STAMP), ("end", _STAMP)])
 
 
 def late(rows: Late, *, step: str, sources: list[str], batch_time: BatchTime) -> pa.Table:
-    """Late rows: step, reason, watermark, windows, origin, the row as JSON."""
+    """Late rows: step, reason, watermark, windows, origin, and the row as JSON."""
     taken = rows.rows
     count = taken.num_rows
     windows: pa.Array = pa.nulls(count, pa.list_(_WINDOW))
@@ -55,10 +55,10 @@ def late(rows: Late, *, step: str, sources: list[str], batch_time: BatchTime) ->
 def refused(
     tables: Iterable[pa.Table], *, output: str, topics: list[str], batch: int, clock: int
 ) -> Iterator[pa.Table]:
-    """Results that a sink can never take, as JSON, with the reason and where they came from.
+    """Results that a sink rejects, as JSON, with the reason and the origin.
 
-    That is the record each was made of; results of many records are numbered in their batch,
-    under the name of the output.
+    The origin is the record that a result was computed from; results of several records are
+    numbered in their batch, under the name of the output.
     """
     first = batch * _IN_A_BATCH
     for rows in tables:
@@ -79,7 +79,7 @@ def refused(
             {
                 "key": pa.nulls(count, plain.field("key").type),
                 "value": encode(user).cast(plain.field("value").type),
-                "headers": _marked(output, count).cast(plain.field("headers").type),
+                "headers": _result_headers(output, count).cast(plain.field("headers").type),
                 "partition": pa.array(partition),
                 "offset": pa.array(offset),
                 "timestamp": pa.repeat(pa.scalar(clock, pa.int64()), count).cast(_STAMP),
@@ -90,18 +90,18 @@ def refused(
         )
 
 
-def _marked(output: str, count: int) -> pa.Array:
-    """The header that tells a refused result from a bad record."""
+def _result_headers(output: str, count: int) -> pa.Array:
+    """The header that distinguishes a rejected result from a bad record."""
     headers = [{"key": RESULT_OF, "value": output.encode()}]
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     return pa.repeat(pa.scalar(headers, kind), count)
 
 
 def dead(bad: pa.Table, reader: Reader, *, step: str, topic: str) -> Iterator[pa.Table]:
-    """Bad records, raw and untouched, with where they came from and why they are here.
+    """Bad records, raw and unchanged, with origin and reason.
 
-    `bad` has their places (partition, offset), the reason, and the step that could not take
-    them (null: `step`, the source itself).
+    `bad` has their partition and offset, the reason, and the step that failed (null: `step`, the
+    source itself).
     """
     left = bad.sort_by([("partition", "ascending"), ("offset", "ascending")])
     while left.num_rows:
@@ -115,7 +115,7 @@ def dead(bad: pa.Table, reader: Reader, *, step: str, topic: str) -> Iterator[pa
 
 
 def _originals(reader: Reader, ordered: pa.Table) -> pa.Table:
-    """The records of the first of these places (partition, offset), one at least."""
+    """The records at the first of these partitions and offsets, at least one."""
     places: dict[int, list[int]] = {}
     for partition, offset in zip(*(ordered[n].to_pylist() for n in _PLACE), strict=True):
         places.setdefault(partition, []).append(offset)

@@ -1,6 +1,6 @@
 """Dead rows of a pipeline without topics: in files, with marks beside them.
 
-dead/part-….json        the rows that no step could take, with why and where from
+dead/part-….json        the rows that failed, with reason and origin
 dead.done/<n>           marks: which of them were dropped
 """
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from millstream.kafka.records import Record
 
 
-class DeadFiles(DeadLetters):
-    """The dead rows in a folder; a row is known by its source, partition and row number."""
+class FileDeadLetters(DeadLetters):
+    """The dead rows in a folder; a row is identified by its source, partition and row number."""
 
     def __init__(self, kept: KeptRows) -> None:
         self._kept, self.where = kept, kept.where
@@ -32,10 +32,10 @@ class DeadFiles(DeadLetters):
     def retry(
         self, selection: Selection, topics: Collection[str], *, again: bool = False
     ) -> Survey:
-        """Refused where a row is meant: files and lists are not written to.
+        """Always refused if rows are selected: files and lists are not written to.
 
         Raises:
-            InvalidInput: some rows are meant.
+            InvalidInput: some rows are selected.
         """
         found = self.survey(selection, again=again)
         refuse_results(found.results)
@@ -43,7 +43,7 @@ class DeadFiles(DeadLetters):
         return found
 
     def drop(self, selection: Selection) -> Survey:
-        """Mark the selected rows as dealt with, some thousands in one durable record."""
+        """Mark the selected rows as dropped, some thousands in one durable record."""
         found = Survey()
         for chunk in self._chunks(selection, found, again=False):
             self._mark(chunk)
@@ -51,9 +51,9 @@ class DeadFiles(DeadLetters):
         return found
 
     def marks(self) -> Marks:
-        """What has been done about rows so far."""
+        """The rows that were dropped so far."""
         marks = Marks()
-        for path in self._records_of_marks():
+        for path in self._mark_files():
             for source, partition, ranges in durable.read(path, "mark")["dropped"]:
                 for first, end in ranges:
                     for offset in range(first, end):
@@ -71,8 +71,8 @@ class DeadFiles(DeadLetters):
             continue
 
     def _next(self) -> Path:
-        last = max((int(path.name) for path in self._records_of_marks()), default=0)
+        last = max((int(path.name) for path in self._mark_files()), default=0)
         return self._done / f"{last + 1:010d}"
 
-    def _records_of_marks(self) -> list[Path]:
+    def _mark_files(self) -> list[Path]:
         return sorted(path for path in self._done.glob("[0-9]*") if path.name.isdecimal())

@@ -1,8 +1,7 @@
-"""Finding the rows a user's expression or function cannot take, so that the others go on.
+"""Isolating the rows that raise in a user's expression or function, so that the others continue.
 
-A batch that failed in user code is tried again on parts of its ranges, cut in half until
-the rows that fail are alone. Each trial runs only the stage that failed and leaves nothing
-behind that counts.
+A batch that failed in user code is tried again on parts of its ranges, halved until the failing
+rows are alone. Each trial runs only the stage that failed and has no lasting effect.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
     from millstream.engine.checkpoint.protocol import Intent
 
-MOST = 1_000  # bad rows in one batch: beyond it the fault is hardly that of single rows
+MOST = 1_000  # bad rows in one batch; with more, the error is hardly due to single rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """One record, and what was raised over it."""
+    """One record, and the error it raised."""
 
     source: str
     partition: int
@@ -47,7 +46,7 @@ class Bad:
 def bad_rows(
     pieces: Sequence[Piece], trial: Callable[[Sequence[Piece]], None], error: UserCodeFailed
 ) -> list[Bad]:
-    """The records over which a trial fails, of pieces that together have failed with an error.
+    """The records that fail on their own, out of pieces that failed together.
 
     Raises:
         UserCodeFailed: the error, if no single record raises it or too many do.
@@ -74,7 +73,7 @@ def bad_rows(
 
 
 def _halves(pieces: list[Piece]) -> tuple[list[Piece], list[Piece]]:
-    """The first half of the records, and the others."""
+    """The first half of the records, and the second."""
     left = sum(piece.size for piece in pieces) // 2
     first: list[Piece] = []
     others: list[Piece] = []
@@ -89,7 +88,7 @@ def _halves(pieces: list[Piece]) -> tuple[list[Piece], list[Piece]]:
 
 
 def pieces_of(intent: Intent, sources: Sequence[str]) -> list[Piece]:
-    """What an intent reads of some sources."""
+    """The records that an intent reads from some sources."""
     return [
         Piece(name, partition, first, last)
         for name in sources
@@ -99,21 +98,23 @@ def pieces_of(intent: Intent, sources: Sequence[str]) -> list[Piece]:
 
 
 def only(intent: Intent, pieces: Sequence[Piece]) -> Intent:
-    """The intent over these records and no others."""
+    """The intent limited to these records."""
     sources = {}
-    for name, told in intent.sources.items():
-        mine = {p.partition: (p.first, p.last) for p in pieces if p.source == name}
-        ranges = {part: mine.get(part, (first, first)) for part, (first, _) in told.ranges.items()}
-        sources[name] = replace(told, ranges=ranges)
+    for name, source in intent.sources.items():
+        mine = {one.partition: (one.first, one.last) for one in pieces if one.source == name}
+        ranges = {
+            part: mine.get(part, (first, first)) for part, (first, _) in source.ranges.items()
+        }
+        sources[name] = replace(source, ranges=ranges)
     return replace(intent, sources=sources)
 
 
 def without(intent: Intent, found: Sequence[Bad], step: str) -> Intent:
-    """The intent with these records marked as ones that a step cannot take."""
+    """The intent that skips these records, which a step cannot process."""
     sources = dict(intent.sources)
     for bad in found:
-        told = sources[bad.source]
-        skips = {partition: dict(some) for partition, some in told.skips.items()}
+        source = sources[bad.source]
+        skips = {partition: dict(some) for partition, some in source.skips.items()}
         skips.setdefault(bad.partition, {})[bad.offset] = (step, bad.reason)
-        sources[bad.source] = replace(told, skips=skips)
+        sources[bad.source] = replace(source, skips=skips)
     return replace(intent, sources=sources)

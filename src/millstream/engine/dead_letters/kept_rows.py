@@ -1,4 +1,4 @@
-"""Late and bad rows that are kept in files, read back as the records a topic would hold."""
+"""Late and bad rows in files, read as the records that a topic would hold."""
 
 from __future__ import annotations
 
@@ -35,28 +35,27 @@ class KeptRows:
 
     @property
     def folder(self) -> Path:
-        """Where they are."""
+        """Their folder."""
         return self._folder
 
     def count(self) -> int:
-        """How many there are."""
+        """Their number."""
         return sum(rows for _, rows in committed_rows(self._folder))
 
     def records(self, first: int = 0) -> Iterator[Record]:
-        """The committed rows from a number on; a job may write, and put files together,
-        meanwhile."""
+        """The committed rows from a number on; a job may write and merge files meanwhile."""
         number = first
         while True:
             try:
                 for record in self._from(number):
                     yield record
                     number += 1
-            except FileNotFoundError:  # the job has put it into a larger one since we looked
+            except FileNotFoundError:  # the job has merged it into a larger one
                 continue
             return
 
     def newest(self) -> Record | None:
-        """The row that was committed last."""
+        """The row committed last."""
         rows = (row for path in committed(self._folder)[-1:] for row in self._rows(path))
         last = deque(rows, maxlen=1)
         return self._record(last[0], 0, EPOCH) if last else None
@@ -96,14 +95,14 @@ def _parsed(line: bytes, folder: Path) -> Row:
     try:
         row: Row = json.loads(line)
     except ValueError:
-        raise Damaged(f"the rows in {folder} need to be as they were written",
+        raise Damaged(f"the rows in {folder} need to be intact",
                       got="a line that is not JSON", do="restore the folder from a copy"
                       ) from None  # fmt: skip
     return row
 
 
 def _dead(row: Row, number: int, written: datetime, where: str) -> Record:
-    """A bad row in the envelope of the dead topic: its own headers, then why and where from."""
+    """A bad row in the envelope of the dead topic: its headers, then reason and origin."""
     headers = [(str(one["key"]), _bytes(one.get("value"))) for one in row.get("headers") or ()]
     envelope = [(f"millstream.{name}", str(row[name]).encode()) for name in ENVELOPE]
     return Record(where, 0, number, _moment(row.get("timestamp")), _bytes(row.get("key")),

@@ -1,8 +1,8 @@
-"""Results that a sink can never take: found while they are staged, and kept apart from the rest.
+"""Results that a sink rejects: found while they are staged, and staged separately.
 
-All outputs of a stage share its staged files. An output whose sink refuses some rows of a file
-has a file of its own instead, without them; they wait in another one, each with the reason and,
-where it is known, the record it came from.
+All outputs of a stage share its staged files. An output whose sink rejects some rows of a file
+gets a separate file without them. The rejected rows go to another file, each with the reason and,
+if known, the record it came from.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class RefusedRows:
-    """Rows of a staged file that the sink of one output can never take.
+    """Rows of a staged file that the sink of one output rejects.
 
-    `file` is the entry of the whole file, `kept` a file of its other rows (None: there are none),
-    `rows` a file of the refused ones.
+    `file` is the entry of the whole file, `kept` a file of its other rows (None if there are
+    none), `rows` a file of the rejected ones.
     """
 
     output: str
@@ -54,12 +54,12 @@ class RefusedRows:
 
 @dataclass
 class _Sieve:
-    """Checks rows on their way to the staged file, and collects the refused ones."""
+    """Checks rows while they are staged, and collects the rejected ones."""
 
     guard: Guard
     found: list[pa.Table] = field(default_factory=list)
 
-    def look(self, leaving: pa.Table, rows: pa.Table) -> None:
+    def observe(self, leaving: pa.Table, rows: pa.Table) -> None:
         reasons = self.guard.check(leaving)
         if reasons is None or reasons.null_count == len(reasons):
             return
@@ -77,9 +77,9 @@ def staged(
     guards: Iterable[Guard],
     rows: Iterable[tuple[pa.Table, pa.Table]],
 ) -> tuple[StagedFile | None, list[RefusedRows]]:
-    """Stage results; `rows` has each table as it leaves, and with the columns of its origin.
+    """Stage results; `rows` has each table as it is emitted, and with the columns of its origin.
 
-    Returns the file for all outputs, and what each output refuses of it.
+    Returns the file for all outputs, and the rows of it that each output rejects.
     """
     sieves = [_Sieve(guard) for guard in guards]
 
@@ -87,7 +87,7 @@ def staged(
         for leaving, known in rows:
             for sieve in sieves:
                 if leaving.num_rows:
-                    sieve.look(leaving, known)
+                    sieve.observe(leaving, known)
             yield leaving
 
     whole = stage("results", passing())
@@ -108,10 +108,10 @@ def _without(table: pa.Table, check: Check) -> pa.Table:
 
 
 def stop(output: str, first: pa.Table) -> InvalidInput:
-    """What a pipeline with `on_bad="stop"` says of the first row that is refused."""
+    """The error of a pipeline with `on_bad="stop"` for the first rejected row."""
     return InvalidInput(
-        f'the output {output!r} needs rows that its sink can take (on_bad="stop")',
+        f'the output {output!r} needs rows that its sink accepts (on_bad="stop")',
         got=first[REASON][0].as_py(),
-        do="change the row with .with_columns(…) or what the sink allows, or let such rows go to "
+        do="change the row with .with_columns(…) or the limits of the sink, or send such rows to "
         'the dead-letter topic with on_bad="dead"',
     )

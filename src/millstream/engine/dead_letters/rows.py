@@ -1,4 +1,4 @@
-"""Dead-letter rows: what they are known by, which are meant, what has been done about them."""
+"""Dead rows: how they are identified and selected, and which were retried or dropped."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 What = Literal["retried", "dropped"]
 State = Literal["waiting", "retried", "dropped"]
 Origin = tuple[str, int, int]  # topic, partition, offset
-TOGETHER, TOGETHER_BYTES = 5_000, 16_000_000
-WHOLE = re.compile(r"[0-9]{1,18}")
+ROWS_PER_TRANSACTION, BYTES_PER_TRANSACTION = 5_000, 16_000_000
+DIGITS = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True)
 class DeadRow:
-    """One record that could not be taken, as it was: `record` has its own topic, partition,
-    offset and headers; `place` is where it lies in the dead topic."""
+    """A record that failed: `record` is the original, with its topic, partition, offset and
+    headers; `place` is its partition and offset in the dead topic."""
 
     record: Record
     step: str
@@ -34,24 +34,24 @@ class DeadRow:
 
     @property
     def origin(self) -> Origin:
-        """What it is known by."""
+        """Its identity: topic, partition and offset of the original record."""
         return self.record.topic, self.record.partition, self.record.offset
 
     @property
     def result_of(self) -> str | None:
-        """The output whose sink could not take it, where it is a result and not a record."""
+        """The output whose sink rejected it, if it is a result and not a record."""
         name, value = self.record.headers[-1] if self.record.headers else ("", b"")
         return (value or b"").decode("utf-8", "replace") if name == RESULT_OF else None
 
     @property
     def size(self) -> int:
-        """Its bytes, nearly."""
+        """Its approximate size in bytes."""
         return len(self.record.value or b"") + len(self.record.key or b"")
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which dead rows are meant: all, unless a word says otherwise.
+    """A filter of dead rows; by default all of them.
 
     `reason` is a part of the reason; `places` are offsets in the source, of one partition or
     (None) of any.
@@ -63,7 +63,7 @@ class Selection:
     places: tuple[tuple[int | None, int], ...] = ()
 
     def takes(self, row: DeadRow) -> bool:
-        """Whether a row is meant."""
+        """Whether the filter selects a row."""
         source, partition, offset = row.origin
         if self.places and not {(None, offset), (partition, offset)} & set(self.places):
             return False
@@ -76,47 +76,47 @@ class Selection:
 
 @dataclass
 class Survey:
-    """How many of the selected rows wait, per source, and how many have been dealt with;
-    `results` names the outputs that could not take some of them."""
+    """The number of selected rows that wait, per source, and of those retried or dropped before;
+    `results` names the outputs that rejected some of them."""
 
     waiting: Counter[str] = field(default_factory=Counter)
-    dealt_with: int = 0
+    done_before: int = 0
     results: set[str] = field(default_factory=set)
 
 
 class Marks:
-    """What has been done, by origin."""
+    """The rows that were retried or dropped, by origin."""
 
     def __init__(self) -> None:
         self._done: dict[tuple[str, int], dict[int, What]] = {}
 
     def state(self, origin: Origin) -> State:
-        """Whether a row still waits."""
+        """Whether a row waits, was retried or was dropped."""
         source, partition, offset = origin
         return self._done.get((source, partition), {}).get(offset, "waiting")
 
     def add(self, origin: Origin, what: What) -> None:
-        """One more that was dealt with."""
+        """Record that a row was retried or dropped."""
         source, partition, offset = origin
         self._done.setdefault((source, partition), {})[offset] = what
 
 
 class DeadLetters(ABC):
-    """The dead-letter rows of one pipeline, wherever they are kept; `where` names the place."""
+    """The dead rows of one pipeline, in a topic or in files; `where` names it."""
 
     where: str
-    strange = 0
+    foreign = 0
 
     def rows(self, selection: Selection) -> Iterator[tuple[DeadRow, State]]:
-        """The selected rows from the oldest on, each with what became of it."""
+        """The selected rows, oldest first, each with its state."""
         marks = self.marks()
         for row in self._read(selection):
             yield row, marks.state(row.origin)
 
     def survey(self, selection: Selection, *, again: bool = False) -> Survey:
-        """How many rows a command would deal with."""
+        """The number of rows that a command would process."""
         found = Survey()
-        for row in self._meant(selection, found, again=again):
+        for row in self._to_process(selection, found, again=again):
             found.waiting[row.record.topic] += 1
             if row.result_of is not None:
                 found.results.add(row.result_of)
@@ -134,46 +134,46 @@ class DeadLetters(ABC):
 
     @abstractmethod
     def drop(self, selection: Selection) -> Survey:
-        """Mark the selected rows as dealt with; they stay where they are."""
+        """Mark the selected rows as dropped; they stay where they are."""
 
     @abstractmethod
     def marks(self) -> Marks:
-        """What has been done about rows so far."""
+        """The rows that were retried or dropped so far."""
 
     @abstractmethod
     def _records(self) -> Iterator[Record]:
-        """All rows in their envelope, the oldest first."""
+        """All rows in their envelope, oldest first."""
 
     def _read(self, selection: Selection) -> Iterator[DeadRow]:
-        self.strange = 0
+        self.foreign = 0
         for record in self._records():
             row = opened(record)
             if row is None:
-                self.strange += 1
+                self.foreign += 1
             elif selection.takes(row):
                 yield row
 
-    def _meant(self, selection: Selection, found: Survey, *, again: bool) -> Iterator[DeadRow]:
-        """Each selected record once that is still to be dealt with; the others are counted."""
-        marks, taken = self.marks(), Marks()
+    def _to_process(self, selection: Selection, found: Survey, *, again: bool) -> Iterator[DeadRow]:
+        """Each selected record that waits, once; the others are counted."""
+        marks, seen = self.marks(), Marks()
         for row in self._read(selection):
-            if taken.state(row.origin) != "waiting":
+            if seen.state(row.origin) != "waiting":
                 continue
-            taken.add(row.origin, "retried")
+            seen.add(row.origin, "retried")
             if again or marks.state(row.origin) == "waiting":
                 yield row
             else:
-                found.dealt_with += 1
+                found.done_before += 1
 
     def _chunks(
         self, selection: Selection, found: Survey, *, again: bool
     ) -> Iterator[list[DeadRow]]:
         chunk: list[DeadRow] = []
         size = 0
-        for row in self._meant(selection, found, again=again):
+        for row in self._to_process(selection, found, again=again):
             chunk.append(row)
             size += row.size
-            if len(chunk) >= TOGETHER or size >= TOGETHER_BYTES:
+            if len(chunk) >= ROWS_PER_TRANSACTION or size >= BYTES_PER_TRANSACTION:
                 yield chunk
                 chunk, size = [], 0
         if chunk:
@@ -181,21 +181,21 @@ class DeadLetters(ABC):
 
 
 def opened(record: Record) -> DeadRow | None:
-    """A record of the dead topic taken out of its envelope; None if it has none."""
+    """The original of a record of the dead topic; None if it has no envelope."""
     headers = record.headers
     if headers and headers[-1][0] == AGAIN and _names(headers[-6:-1]) == ENVELOPE:
         headers = headers[:-1]
     if _names(headers[-5:]) != ENVELOPE:
         return None
-    told = {
+    fields = {
         name.removeprefix("millstream."): (value or b"").decode("utf-8", "backslashreplace")
         for name, value in headers[-5:]
     }
-    if not (WHOLE.fullmatch(told["partition"]) and WHOLE.fullmatch(told["offset"])):
+    if not (DIGITS.fullmatch(fields["partition"]) and DIGITS.fullmatch(fields["offset"])):
         return None
-    original = replace(record, topic=told["topic"], partition=int(told["partition"]),
-                       offset=int(told["offset"]), headers=headers[:-5])  # fmt: skip
-    return DeadRow(original, told["step"], told["reason"], (record.partition, record.offset))
+    original = replace(record, topic=fields["topic"], partition=int(fields["partition"]),
+                       offset=int(fields["offset"]), headers=headers[:-5])  # fmt: skip
+    return DeadRow(original, fields["step"], fields["reason"], (record.partition, record.offset))
 
 
 def _names(headers: Sequence[tuple[str, bytes | None]]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The sinks that late rows and bad rows of one job leave by."""
+"""The sinks of the late and bad rows of a job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class SideOutputs:
-    """Where rows of one pipeline go that are no results; `folder` is its checkpoint."""
+    """The sinks of a pipeline for rows that are not results; `folder` is its checkpoint."""
 
     def __init__(self, pipeline: Pipeline, folder: Path) -> None:
         self._pipeline, self._folder = pipeline, folder
@@ -28,17 +28,17 @@ class SideOutputs:
         return self._pipeline.dead or self.default("dead")
 
     def late(self, rest: Sink | None) -> Sink:
-        """The sink of the late rows of a step, whose `rest=` this is."""
+        """The sink of the late rows of a step with this `rest=`."""
         return rest or self.default("late")
 
     def default(self, kind: SideOutput) -> Sink:
-        """Where they go unless another sink is named."""
+        """The sink for late or bad rows unless the pipeline names another."""
         if self._kafka:
             return Topic(f"{self._pipeline.name}.{kind}")
         return kept_in(self._folder, kind)
 
     def defaults(self) -> tuple[Sink, ...]:
-        """The places that are opened only when a row goes there."""
+        """The sinks that are opened only when a row goes there."""
         late = self.default("late")
         return (late,) if self._pipeline.dead else (late, self.default("dead"))
 

@@ -1,11 +1,11 @@
-"""Dead rows of a pipeline with topics, and what has been done about them.
+"""Dead rows of a pipeline with topics, and which of them were retried or dropped.
 
-    <pipeline>.dead         the records nobody could take, with why and where from
-    <pipeline>.dead.done    marks: which of them were sent again, which were dropped
+    <pipeline>.dead         the records that failed, with reason and origin
+    <pipeline>.dead.done    marks: which of them were retried, which were dropped
 
-A dead row is known by its origin: topic (and the topic's id), partition and offset. A mark and
-the records it tells of are one transaction, so a command that is killed and given again doubles
-nothing. Nothing is ever deleted from the log.
+A dead row is identified by its origin: topic (and the topic's id), partition and offset. A mark
+is written in one transaction with the records it covers, so repeating a killed command sends
+nothing twice. Nothing is ever deleted from the log.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.engine.checkpoint.fault_points import reached
 from millstream.engine.dead_letters.rows import (
-    TOGETHER,
-    WHOLE,
+    DIGITS,
+    ROWS_PER_TRANSACTION,
     DeadLetters,
     Marks,
     Survey,
@@ -41,10 +41,10 @@ RETRY, ORIGIN = "millstream.retry", "millstream.origin"
 _FORMAT = 1
 
 
-class DeadRows(DeadLetters):
+class TopicDeadLetters(DeadLetters):
     """The dead rows of one pipeline on one cluster; `suffix` is that of its outputs.
 
-    They are in `topic` (that of the pipeline unless another is named), or `kept` in files.
+    They are in `topic` (by default that of the pipeline), or `kept` in files.
     """
 
     def __init__(
@@ -63,8 +63,8 @@ class DeadRows(DeadLetters):
     ) -> Survey:
         """Send the selected rows to their topics again, each to the partition it came from.
 
-        A record has its value, key, headers and timestamp, and says that it is a retry. Those
-        that were dealt with before are left out unless `again`.
+        A record keeps its value, key, headers and timestamp, and gets headers that mark it as a
+        retry. Rows that were retried or dropped before are left out unless `again`.
 
         Raises:
             InvalidInput: some came from a source that is not among `topics`; nothing was sent.
@@ -72,11 +72,11 @@ class DeadRows(DeadLetters):
         found = self.survey(selection, again=again)
         refuse_results(found.results)
         refuse_other_sources(set(found.waiting) - set(topics))
-        return self._deal(selection, "retried", again=again)
+        return self._process(selection, "retried", again=again)
 
     def drop(self, selection: Selection) -> Survey:
-        """Mark the selected rows as dealt with; they stay in the log."""
-        return self._deal(selection, "dropped", again=False)
+        """Mark the selected rows as dropped; they stay in the log."""
+        return self._process(selection, "dropped", again=False)
 
     # -- reading -----------------------------------------------------------------
 
@@ -84,7 +84,7 @@ class DeadRows(DeadLetters):
         return self._log(self.topic) if self._kept is None else self._kept.records()
 
     def _log(self, topic: str) -> Iterator[Record]:
-        """All committed records of a topic; none where it does not exist."""
+        """All committed records of a topic; none if it does not exist."""
         try:
             reader = Consumer(topic, kafka=self._cluster, start="start", until_end=True)
         except NotFound:
@@ -93,7 +93,7 @@ class DeadRows(DeadLetters):
             yield from reader
 
     def marks(self) -> Marks:
-        """What has been done about rows so far."""
+        """The rows that were retried or dropped so far."""
         marks = Marks()
         for record in self._log(self.marks_topic):
             body = _mark(record.value)
@@ -104,7 +104,7 @@ class DeadRows(DeadLetters):
         return marks
 
     def _is_of(self, body: dict[str, Any]) -> bool:
-        """Whether a mark tells of the topic that is there now: a topic made anew begins at 0."""
+        """Whether a mark belongs to the topic as it is now: a recreated topic starts at 0."""
         return self._id(body["source"]) in (None, body["id"])
 
     def _id(self, source: str) -> str | None:
@@ -115,13 +115,13 @@ class DeadRows(DeadLetters):
                 self._ids[source] = None
         return self._ids[source]
 
-    # -- dealing with them ---------------------------------------------------------
+    # -- retrying and dropping -----------------------------------------------------
 
-    def _deal(self, selection: Selection, what: What, *, again: bool) -> Survey:
-        """One transaction for some thousand rows and their marks, then the next.
+    def _process(self, selection: Selection, what: What, *, again: bool) -> Survey:
+        """Send or mark rows, some thousands and their marks in each transaction.
 
-        The first, empty one ends what a killed command had begun and shuts one out that still
-        runs; only then are the marks read.
+        The first transaction is empty: it aborts that of a killed command and fences a command
+        that still runs. Only then are the marks read.
         """
         found = Survey()
         if self._kept is None and self._id(self.topic) is None:
@@ -140,9 +140,9 @@ class DeadRows(DeadLetters):
                     found.waiting.update(row.record.topic for row in chunk)
         except Fenced as error:
             raise Fenced(
-                f"one dead retry or drop at a time works on {self.where}",
-                got=f"another, begun since; this one had done {found.waiting.total()} rows",
-                do="let that one end; the same command then does what is left",
+                f"{self.where} needs one dead retry or drop at a time",
+                got=f"a newer one; this one had processed {found.waiting.total()} rows",
+                do="wait for it to end, then repeat this command for the remaining rows",
             ) from error
         return found
 
@@ -153,7 +153,7 @@ class DeadRows(DeadLetters):
                 at = record.timestamp if record.timestamp.timestamp() > 0 else None
                 producer.send(
                     record.topic, record.value, key=record.key, partition=record.partition,
-                    timestamp=at, headers=_marked(record),
+                    timestamp=at, headers=_retry_headers(record),
                 )  # fmt: skip
         for (source, partition), ranges in by_partition(chunk).items():
             body = {"format": _FORMAT, "what": what, "source": source, "id": self._id(source),
@@ -162,7 +162,7 @@ class DeadRows(DeadLetters):
             producer.send(self.marks_topic, body, key=f"{source}/{partition}")
 
     def _make_marks_topic(self) -> None:
-        """Marks outlive the rows they tell of: the topic keeps everything."""
+        """Create the topic of marks, which keeps everything: marks outlive the rows."""
         self._topics.create(
             self.marks_topic,
             replicas=self._topics.describe(self.topic).replicas if self._kept is None else None,
@@ -172,25 +172,25 @@ class DeadRows(DeadLetters):
 
 
 def _mark(value: bytes | None) -> dict[str, Any] | None:
-    """A mark; None where it is of another version, or of somebody else's making."""
+    """A mark; None if another version or another program wrote it."""
     try:
         body = json.loads(value or b"")
         offsets = [(int(first), int(end)) for first, end in body["offsets"]]
         known = (body["format"] == _FORMAT and body["what"] in ("retried", "dropped")
                  and isinstance(body["source"], str) and isinstance(body["partition"], int)
                  and all(0 <= first < end for first, end in offsets)
-                 and sum(end - first for first, end in offsets) <= TOGETHER)  # fmt: skip
+                 and sum(b - a for a, b in offsets) <= ROWS_PER_TRANSACTION)  # fmt: skip
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
     return {**body, "offsets": offsets} if known and "id" in body else None
 
 
-def _marked(record: Record) -> Headers:
-    """The record's own headers; how often it has been sent again, and where it stood first."""
-    told = dict(record.headers)
-    times = (told.get(RETRY) or b"").decode("ascii", "replace")
-    again = WHOLE.fullmatch(times) is not None
-    origin = told.get(ORIGIN) if again else None
+def _retry_headers(record: Record) -> Headers:
+    """The record's headers, and how often it was retried and where it was first."""
+    known = dict(record.headers)
+    times = (known.get(RETRY) or b"").decode("ascii", "replace")
+    again = DIGITS.fullmatch(times) is not None
+    origin = known.get(ORIGIN) if again else None
     first = f"{record.topic}/{record.partition}@{record.offset}".encode()
     return [
         *((name, value) for name, value in record.headers if name not in (RETRY, ORIGIN)),
@@ -200,23 +200,23 @@ def _marked(record: Record) -> Headers:
 
 
 def refuse_results(outputs: set[str]) -> None:
-    """Refuse to send results again that a sink could not take: they are no records of a source."""
+    """Refuse to retry results that a sink rejected: they are not records of a source."""
     if outputs:
         names = ", ".join(map(repr, sorted(outputs)))
         raise InvalidInput(
             "dead retry needs records of the pipeline's sources",
-            got=f"results that the output {names} could not take",
-            do="change the pipeline or the sink and rewind to make them again, then "
-            "`dead drop` them; --step NAME chooses the others",
+            got=f"results that the output {names} rejected",
+            do="change the pipeline or the sink, rewind to compute them again, and `dead drop` "
+            "these; --step NAME selects other rows",
         )
 
 
 def refuse_other_sources(others: set[str]) -> None:
-    """Refuse to send rows again that no topic gave: there is no log to append them to."""
+    """Refuse to retry rows that did not come from a topic."""
     if others:
         raise InvalidInput(
             "dead retry needs rows that came from topics",
-            got=f"some from {', '.join(sorted(others))}, which is no topic of the pipeline",
+            got=f"some from {', '.join(sorted(others))}, which is not a topic of the pipeline",
             do="write the corrected rows to a new file of that source and `dead drop` the old "
-            "ones; --source NAME chooses the others",
+            "ones; --source NAME selects other rows",
         )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millstream.engine.checkpoint import durable
-from millstream.engine.checkpoint.stored_specs import told
+from millstream.engine.checkpoint.stored_specs import spec_to_json
 from millstream.engine.kernels.joins import join_spec
 from millstream.errors import InvalidSpec
 from millstream.operators.aggregates.functions import to_json
@@ -46,7 +46,7 @@ def spec_of(node: Stateful, typed: Typed) -> dict[str, Any]:
         read += [PUNCTUATION] if isinstance(node.window, Punctuated) else []
         return spec | {
             "input": _types(columns, [*node.keys, *read]),
-            "window": told(node.window),
+            "window": spec_to_json(node.window),
             "aggregates": [[name, to_json(aggregate)] for name, aggregate in node.aggregates],
             "panes": _panes(node),
             "timed": node.input.time is not None,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.duration import text as duration
 from millstream.engine.checkpoint import durable
 from millstream.engine.checkpoint.checkpoint import Checkpoint
-from millstream.engine.checkpoint.stored_specs import made
+from millstream.engine.checkpoint.stored_specs import spec_from_json
 from millstream.errors import Damaged, InvalidInput, InvalidSpec, NotFound
 from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME, BatchTime
 from millstream.metrics.facts import lane_name, moment_of
@@ -193,7 +193,7 @@ def kernel_from(spec: Mapping[str, Any]) -> Kernel:
         return stored_table_kernel(spec, pa.schema([*columns, *timed]))
     aggregates = {name: from_json(body) for name, body in spec["aggregates"]}
     return window_kernel(
-        made(spec["window"]), spec["keys"], aggregates, pa.schema([*columns, *timed]),
+        spec_from_json(spec["window"]), spec["keys"], aggregates, pa.schema([*columns, *timed]),
         policy=_policy(spec["panes"]), retractable=spec["corrected"],
     )  # fmt: skip
 
@@ -364,7 +364,7 @@ def _shown(word: str, value: Any) -> str:
     if value is None:
         return "none"
     if word in ("window", "join"):
-        return str(made(value))
+        return str(spec_from_json(value))
     if word == "within":
         return duration(value)
     if word == "aggregates":

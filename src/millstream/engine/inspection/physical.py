@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream.engine.continuous import rules as continuous_rules
-from millstream.engine.continuous.ways import direct
+from millstream.engine.continuous.choice import runs_directly
 from millstream.engine.dead_letters.side_outputs import SideOutputs
 from millstream.engine.inspection.sql_placement import sql_placement
 from millstream.engine.inspection.without_spark import without_spark
@@ -79,7 +79,7 @@ def outlined(pipeline: Pipeline) -> list[Outline]:
     """
     stages = cut(pipeline.outputs)
     if pipeline.mode == continuous_rules.MODE:
-        runs = continuous_rules.outline(pipeline, direct=direct(pipeline))
+        runs = continuous_rules.outline(pipeline, direct=runs_directly(pipeline))
         return [{"lane": pipeline.mode, "when": "every row", "runs": runs, "stages": []}]
     edge, where = f"{NARROW_BYTES >> 20} MiB", sql_placement(stages)
     later = without_spark(stages)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from millstream.engine.kernels.kernels import Typed
-from millstream.engine.spark.failures import is_sparks, where_it_was_raised
+from millstream.engine.spark.failures import is_spark_error, where_it_was_raised
 from millstream.engine.spark.session import Spark
 from millstream.errors import InvalidSpec, UserCodeFailed
 from millstream.plan.explain.explain import step_text
@@ -44,7 +44,7 @@ def explain_type_errors(spark: Spark, pipeline: Pipeline) -> Iterator[None]:
         where = where_it_was_raised(error.__cause__)
         raise UserCodeFailed(error.need, got=error.got, do=where) from error.__cause__
     except Exception as error:
-        if not is_sparks(error):
+        if not is_spark_error(error):
             raise
         step = _first_that_fails(pipeline, spark.get())
         raise InvalidSpec(f"{step} needs types that fit", got=_message(error)) from error
@@ -56,7 +56,7 @@ def _first_that_fails(pipeline: Pipeline, spark: SparkSession) -> str:
         try:
             Typed(cut([Output(node, Memory("analysis"), "analysis", ())]), spark)
         except Exception as error:
-            if not is_sparks(error):
+            if not is_spark_error(error):
                 raise
             return step_text(node) if node.at is None else f"{node.at}: {step_text(node)}"
     return f"the pipeline {pipeline.name!r}"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.engine.inspection.sql_placement import in_java
-from millstream.engine.spark.session import existing, usual
+from millstream.engine.spark.session import existing_session, has_default_sql
 
 if TYPE_CHECKING:
     from millstream.plan.stages import Stages
@@ -20,9 +20,9 @@ def without_spark(stages: Stages) -> bool:
 
 def _custom_settings() -> bool:
     """Whether settings of Spark may change the meaning of SQL."""
-    session = existing()
+    session = existing_session()
     if session is not None:
-        return not usual(session)
+        return not has_default_sql(session)
     home = os.environ.get("SPARK_HOME")
     folder = os.environ.get("SPARK_CONF_DIR") or (home and f"{home}/conf")
     defaults = folder and Path(folder, "spark-defaults.conf").exists()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from millstream.engine.checkpoint.stored_specs import IS, made, told
+from millstream.engine.checkpoint.stored_specs import IS, spec_from_json, spec_to_json
 from millstream.errors import InvalidSpec
 from millstream.event_time.batch_time import MIN_TIME
 from millstream.operators.joins.interval.kernel import SIDES, IntervalKernel
@@ -43,11 +43,11 @@ def join_spec(step: Join, sides: Sequence[pa.Schema]) -> dict[str, Any]:
     """What a join's state depends on, as stored beside the state."""
     assert isinstance(step, Joined | Enriched | JoinedTables)
     left, right = (Schema.from_arrow(_users(columns)).ddl() for columns in sides)
-    body = told(step.spec)
+    body = spec_to_json(step.spec)
     body.pop("plan", None)  # every plan has the same state
     if step.spec.suffix is None:
         del body["suffix"]
-    times = [told(_time(node)) for node in step.inputs]
+    times = [spec_to_json(_time(node)) for node in step.inputs]
     every = {KEEPS: "every column"} if isinstance(step, Joined) and all(times) else {}
     return {
         "kind": step.kind,
@@ -66,7 +66,7 @@ def join_kernel_from(spec: Mapping[str, Any]) -> Kernel:
     Raises:
         InvalidSpec: an earlier version wrote it, with other columns.
     """
-    times = made(spec["times"])
+    times = spec_from_json(spec["times"])
     if spec["join"][IS] == Interval.__name__ and all(times) and KEEPS not in spec:
         raise InvalidSpec("reading the state of a join needs every column of both sides in it",
                           got="state of an earlier version, which kept one time for both",
@@ -75,12 +75,12 @@ def join_kernel_from(spec: Mapping[str, Any]) -> Kernel:
         pa.schema([*Schema.parse(spec[side]).arrow(), *([TIME] if time else [])])
         for side, time in zip(("input", "other"), times, strict=True)
     ]
-    return _kernel(made(spec["join"]), sides, times)
+    return _kernel(spec_from_json(spec["join"]), sides, times)
 
 
 def kept_rows(spec: Mapping[str, Any], views: Mapping[str, View]) -> Iterator[pa.Table]:
     """The rows a join keeps, with their side; keys have the names of the left side."""
-    join = made(spec["join"])
+    join = spec_from_json(spec["join"])
     names = {theirs: ours for ours, theirs in join.on}
     lefts = Schema.parse(spec["input"]).names
     for name in Schema.parse(spec["other"]).names:

@@ -10,7 +10,7 @@ from millstream.engine.kernels.joins import join_kernel
 from millstream.engine.kernels.tables import table_kernel
 from millstream.engine.kernels.windows import window_kernel
 from millstream.engine.spark.frames import build, packed, unpacked
-from millstream.engine.spark.session import usual
+from millstream.engine.spark.session import has_default_sql
 from millstream.operators.distinct.kernel import DistinctKernel
 from millstream.operators.ordered.kernel import OrderedKernel
 from millstream.operators.ordered.spec import Ordered
@@ -69,7 +69,7 @@ class Typed:
         self.kernels: dict[Stateful, Kernel] = {}
         self.columns: dict[Stage, tuple[pa.Schema, ...]] = {}
         self.arrow: dict[Stage, tuple[ArrowSteps | None, ...]] = {}
-        plain = spark is None or usual(spark)
+        plain = spark is None or has_default_sql(spark)
         for stage in stages.stages:
             self.columns[stage] = tuple(self._analysed(side, spark) for side in stage.sides)
             self.arrow[stage] = tuple(
@@ -103,11 +103,11 @@ class Typed:
         if side.bare:
             return self._leaf(side.tree)
         if spark is None:
-            from millstream.engine.spark.arrow_steps import as_spark_calls, compiled
+            from millstream.engine.spark.arrow_steps import compiled, with_spark_names
 
             steps = compiled(side, self._leaf(side.leaves[0]))
             assert steps is not None, "SQL that needs Spark, without Spark"
-            return as_spark_calls(steps.columns)
+            return with_spark_names(steps.columns)
         frames: dict[Node, DataFrame] = {
             leaf: packed(spark.createDataFrame(self._leaf(leaf).empty_table()), side.carried)
             for leaf in side.leaves

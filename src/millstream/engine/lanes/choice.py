@@ -33,9 +33,9 @@ class Lanes:
         """The lane and the ranges of a batch, and whether something is left over."""
         chosen, limited = choose_ranges(waiting, self._sizing)
         lane = self._forced or choose_lane(chosen, self._sizing)
-        if lane == "wide" and not self._forced and self._sizing.limited and not self._spark.there:
+        if lane == "wide" and not self._forced and self._sizing.limited and not self._spark.ready:
             if worth_spark(waiting, self._sizing):
-                self._spark.want()
+                self._spark.start()
             chosen, limited = choose_ranges(waiting, narrowed(self._sizing))
             lane = "narrow"
         return lane, chosen, limited
@@ -46,7 +46,7 @@ class Lanes:
         Both lanes give the same results, and none were sent to sinks yet. The planner of that run
         has bounded its bytes.
         """
-        if self._forced or self._spark.there:
+        if self._forced or self._spark.ready:
             return intent
         return replace(intent, lane="narrow")
 

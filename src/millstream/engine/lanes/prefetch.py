@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from millstream.engine.checkpoint.fault_points import AHEAD, reached
+from millstream.engine.checkpoint.fault_points import PREFETCHED, reached
 from millstream.engine.lanes.planner import NARROW_BYTES
 from millstream.metrics.instances import DRIVER
 from millstream.sources.decode import Report, Rows
@@ -180,7 +180,7 @@ class SourcePrefetcher:
                 return
             self._pieces.append(piece)
             self._at |= _ends(piece)
-        reached(AHEAD, 0)
+        reached(PREFETCHED, 0)
 
 
 def _ends(piece: Piece) -> Offsets:

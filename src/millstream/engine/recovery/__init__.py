@@ -1,1 +1,1 @@
-"""Recovery by hand: rewinding, going on without lost data, retrying dead rows."""
+"""Recovery by hand: rewind a job, or continue without data that is lost or damaged."""

@@ -1,8 +1,7 @@
-"""Going on without what is gone or damaged: only by an explicit word, and never in silence.
+"""Continuing without records that are lost or damaged: only on request, and always reported.
 
-The positions of the job are moved to where its sources begin now, or behind the damaged record
-batches it has come to, by one commit that reads nothing. What had been computed stays; watermarks
-do not go back.
+The positions of the job move to the first records that its sources still hold, or past the damaged
+record batches, by one commit that reads nothing. State stays as it is; watermarks do not go back.
 """
 
 from __future__ import annotations
@@ -29,67 +28,66 @@ if TYPE_CHECKING:
     from millstream.sources.spec import Extent, Reader
 
 
-Moved = tuple["SourceState", list[str]]
+Skipped = tuple["SourceState", list[str]]  # a source's new position, and what was skipped
 
 
 def skip_lost(pipeline: Pipeline, checkpoint: Checkpoint, environment: Environment) -> list[str]:
-    """Move the job past what its sources no longer hold; gives what was skipped, in words.
+    """Move the job past records that its sources no longer hold; returns what was skipped.
 
     Raises:
-        InvalidInput: a batch is in hand that outputs may have taken already.
+        InvalidInput: a batch is pending whose rows may have reached outputs.
     """
 
-    def moved(topic: str, known: SourceState | None, reader: Reader) -> Moved | None:
-        return None if known is None else _moved(topic, known, reader.extent())
+    def skipped(topic: str, known: SourceState | None, reader: Reader) -> Skipped | None:
+        return None if known is None else _past_lost(topic, known, reader.extent())
 
-    return _opened(pipeline, checkpoint, environment, moved, "--skip-lost")
+    return _skip(pipeline, checkpoint, environment, skipped, "--skip-lost")
 
 
 def skip_damaged(pipeline: Pipeline, checkpoint: Checkpoint, environment: Environment) -> list[str]:
-    """Move the job behind the damaged record batches it has come to; gives what was passed over,
-    in words.
+    """Move the job past the damaged record batches at its positions; returns what was skipped.
 
     Raises:
-        InvalidInput: a batch is in hand that outputs may have taken already.
+        InvalidInput: a batch is pending whose rows may have reached outputs.
     """
-    return _opened(pipeline, checkpoint, environment, _behind, "--skip-damaged")
+    return _skip(pipeline, checkpoint, environment, _past_damage, "--skip-damaged")
 
 
-def _opened(
+def _skip(
     pipeline: Pipeline, checkpoint: Checkpoint, environment: Environment,
-    moved: Callable[[str, SourceState | None, Reader], Moved | None], word: str,
+    skipped: Callable[[str, SourceState | None, Reader], Skipped | None], option: str,
 ) -> list[str]:  # fmt: skip
     checkpoint.open(pipeline.name, pipeline.buckets)
     try:
-        return _skipped(pipeline, checkpoint, environment, moved, word)
+        return _commit_skip(pipeline, checkpoint, environment, skipped, option)
     finally:
         checkpoint.close()
 
 
-def _skipped(
+def _commit_skip(
     pipeline: Pipeline, checkpoint: Checkpoint, environment: Environment,
-    moved: Callable[[str, SourceState | None, Reader], Moved | None], word: str,
+    skipped: Callable[[str, SourceState | None, Reader], Skipped | None], option: str,
 ) -> list[str]:  # fmt: skip
     head = checkpoint.head()
-    told: list[str] = []
+    lines: list[str] = []
     sources = dict(head.sources)
     for name, read in cut(pipeline.outputs).reads.items():
         reader = environment.reader(name, read)
         try:
-            found = moved(read.source.name, head.sources.get(name), reader)
+            found = skipped(read.source.name, head.sources.get(name), reader)
         finally:
             reader.close()
         if found is not None:
-            sources[name], words = found
-            told += words
-    if not told:
+            sources[name], of_source = found
+            lines += of_source
+    if not lines:
         return []
     pending = checkpoint.pending(head)
     if pending is not None and pending[1] is not None:
         raise InvalidInput(
-            f"{word} needs a job without a batch in hand",
+            f"{option} needs a job without a pending batch",
             got=f"batch {pending[0].batch}, which was computed and not committed",
-            do=f"run it once without {word}: that brings it to its end, whatever is gone",
+            do=f"run the job once without {option}: that commits the batch",
         )
     number = checkpoint.next_batch()
     after = replace(head, batch=number, intent=uuid.uuid4().hex, sources=sources)
@@ -98,49 +96,49 @@ def _skipped(
         watermarks={name: moment_of(state.watermark) for name, state in sources.items()},
     )  # fmt: skip
     checkpoint.commit_rewind(head.batch, after, facts.body())
-    return told
+    return lines
 
 
-def _behind(topic: str, known: SourceState | None, reader: Reader) -> Moved | None:
-    """A source's position behind the damaged record batches that are next in its partitions."""
+def _past_damage(topic: str, known: SourceState | None, reader: Reader) -> Skipped | None:
+    """A source's position after the damaged record batches that are next in its partitions."""
     if not isinstance(reader, ChecksRecords):
         return None
     extent = reader.extent()
     state = known or SourceState({}, {}, identity=extent.identity)
-    told, moved = [], dict(state.next)
+    lines, positions = [], dict(state.next)
     for partition, offset in following(extent, state.next).items():
         end = extent.end[partition]
         after = reader.behind_damage(partition, offset, end) if offset < end else None
         if after is not None:
-            moved[partition] = after
-            told.append(f"{topic}/{partition}: offsets {offset} to {after - 1} ({after - offset} "
-                        "records at most), which are damaged, are passed over")  # fmt: skip
-    return (replace(state, next=moved), told) if told else None
+            positions[partition] = after
+            lines.append(f"{topic}/{partition}: damaged offsets {offset} to {after - 1} (up to "
+                         f"{after - offset} records) are skipped")  # fmt: skip
+    return (replace(state, next=positions), lines) if lines else None
 
 
-def _moved(topic: str, known: SourceState, extent: Extent) -> tuple[SourceState, list[str]]:
-    """A source's position where its log still has something, and what lies between."""
+def _past_lost(topic: str, known: SourceState, extent: Extent) -> Skipped:
+    """A source's position at the first records that its log still holds."""
     if None not in (known.identity, extent.identity) and known.identity != extent.identity:
-        words = f"{topic!r} was recreated: it is read from its beginning"
-        return replace(known, next={}, times={}, identity=extent.identity), [words]
-    told, moved, times = [], dict(known.next), dict(known.times)
+        lines = [f"{topic!r} was recreated: it is read from its beginning"]
+        return replace(known, next={}, times={}, identity=extent.identity), lines
+    lines, positions, times = [], dict(known.next), dict(known.times)
     for partition, offset in known.next.items():
         if partition not in extent.first:
-            del moved[partition]
+            del positions[partition]
             times.pop(partition, None)
-            told.append(f"{topic}/{partition} is gone")
+            lines.append(f"{topic}/{partition} no longer exists")
         elif offset < extent.first[partition]:
-            moved[partition] = extent.first[partition]
-            told.append(f"{topic}/{partition}: {extent.first[partition] - offset} records, from "
-                        f"offset {offset} on, are skipped")  # fmt: skip
-    return replace(known, next=moved, times=times), told
+            positions[partition] = extent.first[partition]
+            lines.append(f"{topic}/{partition}: {extent.first[partition] - offset} records from "
+                         f"offset {offset} on are skipped")  # fmt: skip
+    return replace(known, next=positions, times=times), lines
 
 
 def skip(
     pipeline: Pipeline, kafka: str | Cluster | None, folder: Path,
     *, what: Literal["lost", "damaged"] = "lost",
 ) -> list[str]:  # fmt: skip
-    """As `skip_lost` or `skip_damaged`, on a cluster; a job that has not begun has met nothing."""
+    """`skip_lost` or `skip_damaged` on a cluster; does nothing for a job that has not started."""
     from millstream.engine.checkpoint.checkpoint import Checkpoint
     from millstream.engine.kafka_environment import KafkaEnvironment
 

@@ -1,12 +1,13 @@
-"""Going back: a job that begins once more from an earlier commit.
+"""Rewind: a job starts again from an earlier commit.
 
-    check     the commit and its state are there, the log holds what came after it, and every
-              output can go back with it, or has a new place to go to
-    begin     batches/<n>.rewind: from here on it will be done, by whoever opens the job next
-    sinks     what later batches wrote is taken away where that can be; the ledgers are asked
-    commit    batches/<n>.commit: the earlier state, true once more under a number never used
+    check     the commit and its state exist, the log holds the records after it, and every output
+              can be rewound too, or gets a new topic, table or path
+    begin     batches/<n>.rewind: from here on the rewind is completed, if need be by the next run
+    sinks     what later batches wrote is removed where possible; the ledgers are read
+    commit    batches/<n>.commit: the earlier state, under a new number
 
-A kill before `begin` leaves the job as it was; a kill after it is made good by the next run.
+A kill before `begin` leaves the job as it was; after a kill later on, the next run completes the
+rewind.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, cast
 from millstream.engine.checkpoint import durable
 from millstream.engine.checkpoint.protocol import Ends, Head, Intent, Prepared, Rewound
 from millstream.engine.outputs import Outputs
-from millstream.engine.recovery.unfinished_rewind import Going, finish, last_written
+from millstream.engine.recovery.unfinished_rewind import Rewind, finish, last_written
 from millstream.errors import Damaged, InvalidInput, NotFound
 from millstream.event_time.batch_time import MIN_TIME
 from millstream.plan.stages import cut
@@ -48,36 +49,36 @@ _SUFFIX = re.compile(r"[A-Za-z0-9_-]{1,50}\Z")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Places(Protocol):
-    """A world that can tell whether new outputs are new."""
+class FindsExisting(Protocol):
+    """An environment that can check whether new outputs already exist."""
 
     def existing(self, sinks: Sequence[Sink]) -> list[str]:
-        """The topics, tables and paths of these sinks that exist already, as readable names."""
+        """The names of those that already exist."""
 
 
 @dataclass(frozen=True)
 class _Now:
-    """Where the job stands before: its newest readable commit and the batch in hand.
+    """The job before the rewind: its newest readable commit and the pending batch.
 
     `lost` says that a newer record cannot be read.
     """
 
     head: Head
-    begun: Intent | None
+    pending: Intent | None
     lost: bool
 
     @property
     def clock(self) -> int:
-        return max(self.head.clock, self.begun.clock if self.begun else MIN_TIME)
+        return max(self.head.clock, self.pending.clock if self.pending else MIN_TIME)
 
     def marks(self, ends: Ends) -> Ends:
-        """How far rows may have reached the outputs."""
+        """The offsets up to which rows may have reached the outputs."""
         known: list[Ends] = [{name: state.next for name, state in self.head.sources.items()}]
         if self.head.rewound is not None:
             known.append(self.head.rewound.marks)
-        if self.begun is not None:
-            known.append({name: {p: b for p, (_, b) in told.ranges.items()}
-                          for name, told in self.begun.sources.items()})  # fmt: skip
+        if self.pending is not None:
+            known.append({name: {p: end for p, (_, end) in source.ranges.items()}
+                          for name, source in self.pending.sources.items()})  # fmt: skip
         if self.lost:
             known.append(ends)
         return {
@@ -88,20 +89,20 @@ class _Now:
 
     @property
     def table_ends(self) -> Ends:
-        """Where the tables of lookups ended at the first start."""
-        return {**(self.begun.table_ends if self.begun else {}), **self.head.table_ends}
+        """The ends of lookup tables at the first start."""
+        return {**(self.pending.table_ends if self.pending else {}), **self.head.table_ends}
 
     @property
     def finished(self) -> bool:
         return bool(
             self.head.finished
             or (self.head.rewound and self.head.rewound.finished)
-            or (self.begun and self.begun.finish)
+            or (self.pending and self.pending.finish)
         )
 
 
-class Rewinding:
-    """One job, opened to be rewound: nobody else runs it meanwhile."""
+class Rewinder:
+    """Rewinds one job, whose checkpoint it locks meanwhile."""
 
     def __init__(
         self, pipeline: Pipeline, checkpoint: Checkpoint, environment: Environment
@@ -109,14 +110,14 @@ class Rewinding:
         self._pipeline, self._checkpoint, self._environment = pipeline, checkpoint, environment
         self._stages = cut(pipeline.outputs)
 
-    def rewind(self, to: To, *, into: str | None = None, again: bool = False) -> Going:
-        """Go back to a commit, by its number or the newest one of a time, or to the start.
+    def rewind(self, to: To, *, into: str | None = None, again: bool = False) -> Rewind:
+        """Rewind to a commit, by its number or the newest one at a time, or to the start.
 
         Raises:
             AlreadyRunning: a run of the job is alive.
-            NotFound: there is no such commit any more.
-            DataGone: the log no longer holds what came after it.
-            InvalidInput: an output cannot go back, or its new place is taken.
+            NotFound: the commit does not exist, or no longer.
+            DataGone: the log no longer holds the records after it.
+            InvalidInput: an output cannot be rewound, or a new output already exists.
         """
         if (into is None) == (not again):
             raise InvalidInput("rewind needs one of --into SUFFIX and --again",
@@ -124,32 +125,32 @@ class Rewinding:
         if into is not None and not _SUFFIX.match(into):
             raise InvalidInput(
                 "--into needs 1 to 50 letters, digits, dashes or underscores",
-                got=repr(into), do="write --into -2",
+                got=repr(into), do="for example --into -2",
             )  # fmt: skip
         self._checkpoint.open(self._pipeline.name, self._pipeline.buckets, despite_damage=True)
         try:
             finish(self._checkpoint, self._pipeline, self._environment)
-            going = self._begun(to, into)
-            self._checkpoint.begin_rewind(going.batch, asdict(going))
+            plan = self._plan(to, into)
+            self._checkpoint.begin_rewind(plan.batch, asdict(plan))
             finish(self._checkpoint, self._pipeline, self._environment)
         finally:
             self._checkpoint.close()
-        return going
+        return plan
 
-    def _begun(self, to: To, into: str | None) -> Going:
+    def _plan(self, to: To, into: str | None) -> Rewind:
         now = self._now()
         target = self._target(to)
         self._check_state(target)
-        ends, told = self._check_sources(target)
+        ends, gaps = self._check_sources(target)
         suffix = into or (now.head.rewound.suffix if now.head.rewound else "")
-        doors = Outputs(self._pipeline, self._stages, self._environment, self._checkpoint.folder)
-        doors.into(suffix)
-        own = self._defaults_used(doors, now)
+        outputs = Outputs(self._pipeline, self._stages, self._environment, self._checkpoint.folder)
+        outputs.into(suffix)
+        own = self._defaults_used(outputs, now)
         if into is None:
-            self._check_outputs({**own, **doors.sinks()}, target)
+            self._check_outputs({**own, **outputs.sinks()}, target)
         else:
-            self._check_places(doors)
-        going = Going(
+            self._check_new(outputs)
+        plan = Rewind(
             batch=self._checkpoint.next_batch(),
             incarnation=self._checkpoint.incarnation,
             to=target.batch,
@@ -160,12 +161,12 @@ class Rewinding:
             marks={} if into is not None else now.marks(ends),
             finished=into is None and now.finished,
             written={} if now.lost else now.head.written,
-            asked=tuple(dict.fromkeys([*doors.sinks(), *own])),
-            told=told,
+            writers=tuple(dict.fromkeys([*outputs.sinks(), *own])),
+            gaps=gaps,
             table_ends=now.table_ends,
         )
-        last_written(self._checkpoint, self._environment, doors, going)
-        return going
+        last_written(self._checkpoint, self._environment, outputs, plan)
+        return plan
 
     def _now(self) -> _Now:
         commits, lost = self._checkpoint.batches("commit"), False
@@ -177,36 +178,40 @@ class Rewinding:
             except Damaged:
                 lost = True
         later = [batch for batch in self._checkpoint.batches("intent") if batch > head.batch]
-        begun = None
+        pending = None
         for number in later[-1:]:
             try:
-                begun = Intent.of(durable.read(self._checkpoint.path(number, "intent"), "intent"))
+                pending = self._intent(number)
             except Damaged:
                 lost = True
         if not commits and not later:
             raise NotFound("rewind needs a job that has read something", got="no batch yet",
                            do="run it first")  # fmt: skip
-        return _Now(head, begun, lost)
+        return _Now(head, pending, lost)
 
-    def _defaults_used(self, doors: Outputs, now: _Now) -> dict[str, list[Sink]]:
-        """The default places of late and dead rows that may hold some, by their writers."""
-        defaults = doors.defaults()
-        if self._begun_for_defaults(now):
+    def _intent(self, number: int) -> Intent:
+        body = durable.read(self._checkpoint.path(number, "intent"), "intent")
+        return Intent.from_json(body)
+
+    def _defaults_used(self, outputs: Outputs, now: _Now) -> dict[str, list[Sink]]:
+        """The default sinks of late and dead rows that may hold rows, by writer."""
+        defaults = outputs.defaults()
+        if self._pending_for_defaults(now):
             return defaults
         return {name: sinks for name, sinks in defaults.items() if name in now.head.written}
 
-    def _begun_for_defaults(self, now: _Now) -> bool:
-        """Whether the batch in hand may send late or dead rows."""
-        path = self._checkpoint.path(now.begun.batch if now.begun else 0, "prepared")
+    def _pending_for_defaults(self, now: _Now) -> bool:
+        """Whether the pending batch may send late or dead rows."""
+        path = self._checkpoint.path(now.pending.batch if now.pending else 0, "prepared")
         if not path.exists():
             return False
         try:
-            staged = Prepared.of(durable.read(path, "prepared")).outputs
+            staged = Prepared.from_json(durable.read(path, "prepared")).outputs
         except Damaged:
             return True
-        return any(one.door in ("late", "dead") for one in staged)
+        return any(one.kind in ("late", "dead") for one in staged)
 
-    # -- what there must be ---------------------------------------------------------
+    # -- checks ----------------------------------------------------------------------
 
     def _target(self, to: To) -> Head:
         if to == "start":
@@ -223,8 +228,8 @@ class Rewinding:
             raise NotFound(
                 f"rewind needs a commit of the job: {to}",
                 got=f"{span} (numbers may be left out)",
-                do="see `millstream commits`; --to start reads everything once more; "
-                "Pipeline(history=…) keeps commits for longer",
+                do="see `millstream commits`; --to start reads everything again; "
+                "Pipeline(history=…) keeps commits longer",
             )
         return self._checkpoint.head(found)
 
@@ -237,9 +242,9 @@ class Rewinding:
                         raise durable.damaged(folder / name, "no such file")
 
     def _check_sources(self, target: Head) -> tuple[Ends, tuple[str, ...]]:
-        """The log still holds what came after; gives where it ends now, and what to tell."""
+        """Check that the log holds the records after the commit; returns its ends, and any gaps."""
         ends: Ends = {}
-        told: list[str] = []
+        gaps: list[str] = []
         first = self._first_ranges() if not target.batch else {}
         for name, read in self._stages.reads.items():
             reader = self._environment.reader(name, read)
@@ -255,17 +260,17 @@ class Rewinding:
                 starts = {p: a for p, (a, _) in first[name][0].items()}
                 check_extent(read.source.name, extent, starts, first[name][1])
             elif not target.batch:
-                told += [f"{read.source.name}/{p} begins at offset {offset}"
+                gaps += [f"{read.source.name}/{p} begins at offset {offset}"
                          for p, offset in extent.first.items() if offset]  # fmt: skip
-        return ends, tuple(told)
+        return ends, tuple(gaps)
 
     def _first_ranges(self) -> dict[str, tuple[Ranges, str | None]]:
-        """Where the job's first batch began, if its intent is still there."""
+        """The ranges of the job's first batch, if its intent still exists."""
         for number in self._checkpoint.batches("intent")[:1]:
-            intent = Intent.of(durable.read(self._checkpoint.path(number, "intent"), "intent"))
+            intent = self._intent(number)
             if not intent.parent:
-                return {name: (told.ranges, told.identity)
-                        for name, told in intent.sources.items()}  # fmt: skip
+                return {name: (source.ranges, source.identity)
+                        for name, source in intent.sources.items()}  # fmt: skip
         return {}
 
     def _check_outputs(self, writers: Mapping[str, Sequence[Sink]], target: Head) -> None:
@@ -274,37 +279,37 @@ class Rewinding:
             why = _why_not(writer, sinks, target, name)
             if why is not None:
                 raise InvalidInput(
-                    "rewind --again needs outputs that can go back, or take rows again", got=why,
+                    "rewind --again needs outputs that can be rewound or rewritten", got=why,
                     do="give it a key=, or rewind with --into SUFFIX" if "appends" in why
                     else "choose another batch, or rewind with --into SUFFIX",
                 )  # fmt: skip
 
-    def _check_places(self, doors: Outputs) -> None:
-        sinks = [sink for some in doors.sinks().values() for sink in some]
-        taken = cast("Places", self._environment).existing(sinks)
+    def _check_new(self, outputs: Outputs) -> None:
+        sinks = [sink for some in outputs.sinks().values() for sink in some]
+        taken = cast("FindsExisting", self._environment).existing(sinks)
         if taken:
-            raise InvalidInput("rewind --into needs outputs that are not there yet",
+            raise InvalidInput("rewind --into needs outputs that do not exist yet",
                                got=", ".join(taken), do="choose another suffix")  # fmt: skip
 
 
 def _why_not(writer: Writer, sinks: Sequence[Sink], target: Head, name: str) -> str | None:
-    """Why an output can neither go back nor take rows once more."""
+    """Why an output can neither be rewound nor accept rows again; None if it can."""
     if isinstance(writer, Rewindable):
         return writer.rewind_obstacle(target.batch, target.written.get(name))
     for sink in sinks:
         keyed = isinstance(sink, Keyed) and bool(sink.keys)
         if not keyed and not isinstance(sink, Topic | Memory | Function):
-            return f"{sink!r}, which only appends: rows would be there twice"
+            return f"{sink!r}, which only appends: its rows would be duplicated"
     return None
 
 
 def suffix_of(folder: Path) -> str:
-    """What the outputs of the job in a folder end with, since it was rewound into new ones."""
+    """The suffix of a job's outputs after a rewind with --into, or nothing."""
     from millstream.engine.inspection.inspect import LookedAt
 
     checkpoint = LookedAt(folder)
     for newest in checkpoint.batches("commit")[-1:]:
-        rewound = Rewound.of(checkpoint.read_commit(newest).get("rewound"))
+        rewound = Rewound.from_json(checkpoint.read_commit(newest).get("rewound"))
         return rewound.suffix if rewound else ""
     return ""
 
@@ -317,9 +322,9 @@ def rewind(
     again: bool = False,
     kafka: str | Cluster | None = None,
     checkpoint: Path | None = None,
-    say: Callable[[str], None] = lambda why: None,
-) -> Going:
-    """Rewind a pipeline's job, on a cluster; see `Rewinding.rewind`."""
+    on_wait: Callable[[str], None] = lambda why: None,
+) -> Rewind:
+    """Rewind a pipeline's job on a cluster; see `Rewinder.rewind`."""
     from millstream.engine.checkpoint.checkpoint import Checkpoint
     from millstream.engine.checkpoint.folders import checkpoint_folder
     from millstream.engine.inspection.inspect import looked_at
@@ -330,6 +335,6 @@ def rewind(
     opened = Checkpoint(folder)
     environment = KafkaEnvironment(
         pipeline.name, kafka, folder=folder, owned=opened.owned,
-        epoch=lambda: opened.incarnation, waiting=say, delivery=pipeline.delivery,
+        epoch=lambda: opened.incarnation, waiting=on_wait, delivery=pipeline.delivery,
     )  # fmt: skip
-    return Rewinding(pipeline, opened, environment).rewind(to, into=into, again=again)
+    return Rewinder(pipeline, opened, environment).rewind(to, into=into, again=again)

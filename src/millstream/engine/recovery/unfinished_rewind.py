@@ -1,4 +1,4 @@
-"""A rewind that was begun, brought to its end: by the command itself, or by the next run."""
+"""Completing a rewind that was started: by the command itself, or by the next run."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ if TYPE_CHECKING:
     from millstream.engine.environment import Environment
     from millstream.sinks.spec import Writer
 
-POINTS = ("before rewind", "after rewind", "a sink has gone back", "before commit", "after commit")
+POINTS = ("before rewind", "after rewind", "a sink was rewound", "before commit", "after commit")
+_RENAMED = {"asked": "writers", "told": "gaps"}  # names in records of earlier versions
 
 
 @dataclass(frozen=True)
-class Going:
-    """A rewind that was begun: all that is needed to bring it to its end.
+class Rewind:
+    """A rewind that was started, with all that is needed to complete it.
 
-    `written` is what the last commit said of the outputs, `asked` are the writers that may have
-    taken something; `told` is where sources begin later than the job once did, because the log no
-    longer holds it; `table_ends` where the tables of lookups ended at the job's first start.
+    `written` are the positions of the outputs at the last commit, `writers` those that may have
+    written something; `gaps` says which sources now begin later than the job did, because the log
+    no longer holds the records; `table_ends` are the ends of lookup tables at the job's first
+    start.
     """
 
     batch: int
@@ -43,40 +45,41 @@ class Going:
     marks: Ends = field(default_factory=dict)
     finished: bool = False
     written: dict[str, str] = field(default_factory=dict)
-    asked: tuple[str, ...] = ()
-    told: tuple[str, ...] = ()
+    writers: tuple[str, ...] = ()
+    gaps: tuple[str, ...] = ()
     table_ends: Ends = field(default_factory=dict)
 
     @classmethod
-    def of(cls, body: dict[str, Any]) -> Self:
-        """From JSON, whose keys are text."""
+    def from_json(cls, body: dict[str, Any]) -> Self:
+        """From JSON, whose keys are text; also as earlier versions wrote it."""
+        body = {_RENAMED.get(name, name): value for name, value in body.items()}
         marks = ends_of(body["marks"]) or {}
-        return cls(**{**body, "marks": marks, "asked": tuple(body["asked"]),
-                      "told": tuple(body["told"]),
+        return cls(**{**body, "marks": marks, "writers": tuple(body["writers"]),
+                      "gaps": tuple(body["gaps"]),
                       "table_ends": ends_of(body.get("table_ends")) or {}})  # fmt: skip
 
 
-def finish(checkpoint: Checkpoint, pipeline: Pipeline, environment: Environment) -> Going | None:
-    """Bring a rewind that was begun to its end; None if there is none."""
-    commits, begun = checkpoint.batches("commit"), checkpoint.batches("rewind")
-    if not begun or begun[-1] <= max(commits, default=0):
+def finish(checkpoint: Checkpoint, pipeline: Pipeline, environment: Environment) -> Rewind | None:
+    """Complete a rewind that was started; None if there is none."""
+    commits, started = checkpoint.batches("commit"), checkpoint.batches("rewind")
+    if not started or started[-1] <= max(commits, default=0):
         return None
-    body = durable.read(checkpoint.path(begun[-1], "rewind"), "rewind")
-    going = Going.of(body)
-    target = checkpoint.head(going.to) if going.to else Head()
-    written = _gone_back(checkpoint, pipeline, environment, going, target)
+    body = durable.read(checkpoint.path(started[-1], "rewind"), "rewind")
+    rewind = Rewind.from_json(body)
+    target = checkpoint.head(rewind.to) if rewind.to else Head()
+    written = _rewind_sinks(checkpoint, pipeline, environment, rewind, target)
     after = replace(
         target,
-        batch=going.batch,
-        intent=going.id,
-        clock=going.clock,
+        batch=rewind.batch,
+        intent=rewind.id,
+        clock=rewind.clock,
         written=written if pipeline.delivery == "exactly_once" else {},
         ends=None,
-        rewound=Rewound(going.batch, going.suffix, going.marks, going.finished),
-        table_ends=going.table_ends,
+        rewound=Rewound(rewind.batch, rewind.suffix, rewind.marks, rewind.finished),
+        table_ends=rewind.table_ends,
     )
     facts = Facts(
-        batch=going.batch,
+        batch=rewind.batch,
         rows=0,
         late=0,
         dead=0,
@@ -86,43 +89,44 @@ def finish(checkpoint: Checkpoint, pipeline: Pipeline, environment: Environment)
         state_bytes=sum(run.bytes for step in after.steps.values() for run in step.runs),
     )
     checkpoint.commit_rewind(target.batch, after, facts.body())
-    return going
+    return rewind
 
 
-def _gone_back(
-    checkpoint: Checkpoint, pipeline: Pipeline, environment: Environment, going: Going, target: Head
-) -> dict[str, str]:
-    """Take away what can be taken away; what every ledger says was written last."""
-    doors = Outputs(pipeline, cut(pipeline.outputs), environment, checkpoint.folder)
-    doors.into(going.suffix)
+def _rewind_sinks(
+    checkpoint: Checkpoint, pipeline: Pipeline, environment: Environment, rewind: Rewind,
+    target: Head,
+) -> dict[str, str]:  # fmt: skip
+    """Rewind the sinks that can be; returns what each ledger holds as written last."""
+    outputs = Outputs(pipeline, cut(pipeline.outputs), environment, checkpoint.folder)
+    outputs.into(rewind.suffix)
 
-    def back(name: str, writer: Writer, last: str | None) -> str | None:
-        if not going.new_outputs and isinstance(writer, Rewindable):
-            last = writer.rewind(target.batch, target.written.get(name), going.id)
-        reached("a sink has gone back", going.batch)
+    def rewound(name: str, writer: Writer, last: str | None) -> str | None:
+        if not rewind.new_outputs and isinstance(writer, Rewindable):
+            last = writer.rewind(target.batch, target.written.get(name), rewind.id)
+        reached("a sink was rewound", rewind.batch)
         return last
 
-    return last_written(checkpoint, environment, doors, going, back)
+    return last_written(checkpoint, environment, outputs, rewind, rewound)
 
 
 def last_written(
     checkpoint: Checkpoint,
     environment: Environment,
-    doors: Outputs,
-    going: Going,
+    outputs: Outputs,
+    rewind: Rewind,
     then: Callable[[str, Writer, str | None], str | None] = lambda name, writer, last: last,
 ) -> dict[str, str]:
-    """Open every writer as a run would: earlier runs are shut out, ledgers read.
+    """Open every writer as a run would: this fences earlier runs and reads the ledgers.
 
-    New outputs have taken nothing yet; but a system that they share with the old ones, as all
-    topics of a cluster do, has a mark that must not surprise the next run.
+    New outputs have no rows yet. But they may share a ledger with the old ones, as all topics of a
+    cluster do, and the next run must find the entry that it expects there.
     """
-    doors.sinks(), doors.defaults()  # the world hears of them before their writers are opened
+    outputs.sinks(), outputs.defaults()  # registers them in the environment before writers open
     written: dict[str, str] = {}
-    for name in going.asked:
+    for name in rewind.writers:
         writer = environment.writer(name, checkpoint.job)
         try:
-            last = writer.recover(None if going.new_outputs else going.written.get(name))
+            last = writer.recover(None if rewind.new_outputs else rewind.written.get(name))
             last = then(name, writer, last)
         finally:
             writer.close()

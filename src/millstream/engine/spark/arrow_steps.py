@@ -1,9 +1,9 @@
 """Stateless steps without Spark: a chain of them over one leaf as a function of an Arrow table.
 
-    where, select, with_columns, drop, explode -- compiled --> ArrowSteps, or None: Spark's
+    where, select, with_columns, drop, explode -- compiled --> ArrowSteps, or None: Spark runs them
 
-No expression in the subset can raise and all of it is deterministic, so filters are taken
-first, whatever stands before them in the chain, back to the last `explode`.
+No expression in the subset can raise, and all are deterministic. So filters run first, before all
+other steps back to the last `explode`.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
     from millstream.plan.stages import Side
     from millstream.sql.arrow.values import Value
 
-_NOT_THE_USERS = frozenset((*ORIGIN, *HIDDEN, SIGN, TIME, POSITION))
-_NEVER_NULL = "not null"  # within a column: how Spark takes those is not ours to say
+_INTERNAL = frozenset((*ORIGIN, *HIDDEN, SIGN, TIME, POSITION))
+_NEVER_NULL = "not null"  # nested: Spark's handling of these is not reproduced
 
 
 def compiled(side: Side, leaf: pa.Schema, gives: pa.Schema | None = None) -> ArrowSteps | None:
-    """The steps of a side over rows of these columns, or None where only Spark can run them.
+    """The steps of a side over rows of these columns, or None if only Spark can run them.
 
-    `gives` are the columns as Spark has derived them: they must be the very same, but for what
-    the elements of a list are called.
+    `gives` are the columns that Spark has derived: they must be equal, except for the names of the
+    elements of lists.
     """
     try:
         steps = _compiled(side, leaf)
@@ -51,49 +51,49 @@ def compiled(side: Side, leaf: pa.Schema, gives: pa.Schema | None = None) -> Arr
 
 
 def _named(steps: ArrowSteps, gives: pa.Schema) -> ArrowSteps:
-    """The same columns, with the parts of nested ones called as Spark calls them."""
+    """The same steps, whose nested columns have the field names that Spark gives."""
     values = tuple(value if str(value.type) == str(one.type) else Cast(value, one.type)
                    for value, one in zip(steps.values, gives, strict=True))  # fmt: skip
     return replace(steps, values=values, columns=gives)
 
 
-def as_spark_calls(columns: pa.Schema) -> pa.Schema:
-    """The same columns, with the parts of nested ones called as Spark calls them."""
-    return pa.schema([pa.field(one.name, _called(one.type)) for one in columns])
+def with_spark_names(columns: pa.Schema) -> pa.Schema:
+    """The same columns, with the names that Spark gives to nested fields."""
+    return pa.schema([pa.field(one.name, _with_spark_names(one.type)) for one in columns])
 
 
-def _called(kind: pa.DataType) -> pa.DataType:
+def _with_spark_names(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind):
-        return pa.list_(pa.field("element", _called(kind.value_type)))
+        return pa.list_(pa.field("element", _with_spark_names(kind.value_type)))
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(part.name, _called(part.type)) for part in kind])
+        return pa.struct([pa.field(part.name, _with_spark_names(part.type)) for part in kind])
     if pa.types.is_map(kind):
-        return pa.map_(_called(kind.key_type), _called(kind.item_type))
+        return pa.map_(_with_spark_names(kind.key_type), _with_spark_names(kind.item_type))
     return kind
 
 
 @dataclass
-class _Stretch:
-    """The steps from the leaf, or from an `explode`, to the next one: `opens` its column."""
+class _Segment:
+    """The steps from the leaf or an `explode` to the next `explode`, of the column `opens`."""
 
-    there: dict[str, Value]
+    columns: dict[str, Value]
     conditions: list[Value] = field(default_factory=list)
     opens: str | None = None
 
     def needs(self) -> frozenset[str]:
-        """The columns that it reads of what comes in."""
-        of_each = (value.columns for value in (*self.conditions, *self.there.values()))
+        """The input columns that it reads."""
+        of_each = (value.columns for value in (*self.conditions, *self.columns.values()))
         return frozenset[str]().union(*of_each)
 
     def keep(self, names: frozenset[str]) -> None:
         """Return these columns and the exploded one."""
-        self.there = {name: value for name, value in self.there.items()
+        self.columns = {name: value for name, value in self.columns.items()
                       if name in names or name == self.opens}  # fmt: skip
 
     def compiled(self, exploded: Exploded | None) -> ArrowSteps:
-        """As steps after an earlier `explode`."""
-        values = tuple(self.there.values())
-        schema = pa.schema([pa.field(name, value.type) for name, value in self.there.items()])
+        """Its steps, after an earlier `explode`."""
+        values = tuple(self.columns.values())
+        schema = pa.schema([pa.field(name, value.type) for name, value in self.columns.items()])
         filters = tuple(_filters(self.conditions, values))
         return ArrowSteps(filters, values, schema, exploded)
 
@@ -103,49 +103,49 @@ def _compiled(side: Side, leaf: pa.Schema) -> ArrowSteps:
         raise NeedsSpark
     if not {*ORIGIN, *side.carried} <= set(leaf.names):
         raise NeedsSpark
-    there: dict[str, Value] = {name: Column(name, leaf.field(name).type) for name in leaf.names}
-    beside = {name: there[name] for name in (*ORIGIN, *side.carried)}
-    users = {name: value for name, value in there.items() if name not in _NOT_THE_USERS}
-    *before, last = _stretches(_chain(side), users)
-    for stretch in (*before, last):
-        stretch.there |= beside
-    for behind, stretch in pairwise((last, *reversed(before))):
-        stretch.keep(behind.needs())
+    columns: dict[str, Value] = {name: Column(name, leaf.field(name).type) for name in leaf.names}
+    beside = {name: columns[name] for name in (*ORIGIN, *side.carried)}
+    users = {name: value for name, value in columns.items() if name not in _INTERNAL}
+    *before, last = _segments(_chain(side), users)
+    for segment in (*before, last):
+        segment.columns |= beside
+    for behind, segment in pairwise((last, *reversed(before))):
+        segment.keep(behind.needs())
     exploded = None
-    for stretch in before:
-        assert stretch.opens is not None
-        exploded = Exploded(stretch.compiled(exploded), stretch.opens)
+    for segment in before:
+        assert segment.opens is not None
+        exploded = Exploded(segment.compiled(exploded), segment.opens)
     return last.compiled(exploded)
 
 
-def _stretches(steps: Sequence[Node], there: dict[str, Value]) -> list[_Stretch]:
-    """What the steps make of these columns, cut at each `explode`."""
-    rows = _Stretch(there)
-    stretches = [rows]
+def _segments(steps: Sequence[Node], columns: dict[str, Value]) -> list[_Segment]:
+    """The columns after the steps, divided at each `explode`."""
+    rows = _Segment(columns)
+    segments = [rows]
     for step in steps:
         if isinstance(step, Explode):
-            rows = _Stretch(_opened(step, rows))
-            stretches.append(rows)
+            rows = _Segment(_opened(step, rows))
+            segments.append(rows)
         elif isinstance(step, Where):
-            rows.conditions.append(_condition(step, rows.there))
+            rows.conditions.append(_condition(step, rows.columns))
         else:
-            rows.there = _columns(step, rows.there)
-    return stretches
+            rows.columns = _columns(step, rows.columns)
+    return segments
 
 
-def _opened(step: Explode, rows: _Stretch) -> dict[str, Value]:
-    """The columns behind a step that opens one of those there are."""
-    value = rows.there.get(step.column)
+def _opened(step: Explode, rows: _Segment) -> dict[str, Value]:
+    """The columns after an `explode`."""
+    value = rows.columns.get(step.column)
     if value is None or not pa.types.is_list(value.type):
         raise NeedsSpark
     rows.opens = step.column
-    kinds = {name: one.type for name, one in rows.there.items()}
+    kinds = {name: one.type for name, one in rows.columns.items()}
     kinds[step.column] = value.type.value_type
     return {name: Column(name, kind) for name, kind in kinds.items()}
 
 
 def _chain(side: Side) -> list[Node]:
-    """The steps above the leaf, the first one first."""
+    """The steps above the leaf, first to last."""
     steps: list[Node] = []
     node = side.tree
     while node not in side.leaves:
@@ -156,41 +156,41 @@ def _chain(side: Side) -> list[Node]:
     return steps[::-1]
 
 
-def _condition(step: Where, there: dict[str, Value]) -> Value:
-    condition = expression(step.sql, there)
+def _condition(step: Where, columns: dict[str, Value]) -> Value:
+    condition = expression(step.sql, columns)
     if condition.type != BOOL:
         raise NeedsSpark
     return condition
 
 
-def _columns(step: Node, there: dict[str, Value]) -> dict[str, Value]:
-    """What a step makes of the columns there are."""
+def _columns(step: Node, columns: dict[str, Value]) -> dict[str, Value]:
+    """The columns after a step."""
     if isinstance(step, Drop):
-        if not set(step.names) <= there.keys():
+        if not set(step.names) <= columns.keys():
             raise NeedsSpark
-        return {name: value for name, value in there.items() if name not in step.names}
+        return {name: value for name, value in columns.items() if name not in step.names}
     assert isinstance(step, Select | WithColumns)
     made: list[tuple[str, Value]] = []
     for name, text in step.items:
-        made += there.items() if text == EVERY else [_item(name, text, there)]
+        made += columns.items() if text == EVERY else [_item(name, text, columns)]
     if isinstance(step, WithColumns):
         new = {name.lower(): (name, value) for name, value in made}
-        made = [new.pop(old.lower(), (old, value)) for old, value in there.items()]
+        made = [new.pop(old.lower(), (old, value)) for old, value in columns.items()]
         made += new.values()
     if len({name.lower() for name, _ in made}) != len(made):
         raise NeedsSpark
     return dict(made)
 
 
-def _item(name: str, text: str, there: dict[str, Value]) -> tuple[str, Value]:
-    value = expression(text, there)
+def _item(name: str, text: str, columns: dict[str, Value]) -> tuple[str, Value]:
+    value = expression(text, columns)
     if not value.columns and value.type not in SIMPLE:
         raise NeedsSpark
     return (sql.alias(text, step="select")[0] if sql.has_alias(text) else name), value
 
 
 def _filters(conditions: Sequence[Value], values: Sequence[Value]) -> list[Filter]:
-    """The filters, each with the columns that those after it and the result need."""
+    """The filters, each with the columns that later filters and the result need."""
     needed = frozenset[str]().union(*(value.columns for value in values))
     filters: list[Filter] = []
     for condition in reversed(conditions):

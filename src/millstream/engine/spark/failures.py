@@ -1,8 +1,7 @@
-"""A fault of the user's code reads differently from a fault of ours.
+"""Distinguishes errors in the user's code from errors in Millstream.
 
-What Spark raises comes wrapped in Py4J and JVM traces. Here it becomes one sentence
-that names the step, with the user's own line: the line that raised, or the line on which
-the step was written.
+Spark's errors come wrapped in Py4J and JVM traces. Here they become one message that names the
+step and the user's line: the line that raised, or the line on which the step was written.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ _LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 @contextmanager
 def user_code(step: str, *trees: Node) -> Iterator[None]:
-    """Turn what the SQL or a function on the way to a step raises into a UserCodeFailed.
+    """Turn an error raised by SQL or a function before a step into a UserCodeFailed.
 
-    `trees` have the stateless steps on that way. An error that none of them can have
-    raised is ours, and passes as it is.
+    `trees` are the stateless steps before it. Errors that none of them can have raised are
+    raised unchanged.
     """
     with _quiet():
         try:
@@ -44,15 +43,16 @@ def user_code(step: str, *trees: Node) -> Iterator[None]:
         except MillstreamError:
             raise
         except Exception as error:
-            told = _translated(error, step, trees) if is_sparks(error) else _on_driver(error, step)
-            if told is None:
+            failed = (_translated(error, step, trees) if is_spark_error(error)
+                      else _on_driver(error, step))  # fmt: skip
+            if failed is None:
                 raise
-            raise told from error
+            raise failed from error
 
 
 @contextmanager
 def analysed_step(node: Node) -> Iterator[None]:
-    """Turn what Spark finds wrong with one step's types into an InvalidSpec that names it."""
+    """Turn Spark's type errors in one step into an InvalidSpec that names the step."""
     from pyspark.errors import PySparkException
 
     with _quiet():
@@ -68,7 +68,7 @@ def analysed_step(node: Node) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep PySpark from printing each error as JSON before anyone has seen it."""
+    """Keep PySpark from printing each error as JSON."""
     if "pyspark" not in sys.modules:
         yield
         return
@@ -85,8 +85,8 @@ def _quiet() -> Iterator[None]:
             logger.disabled = was
 
 
-def is_sparks(error: Exception) -> bool:
-    """Whether Spark, or what connects to it, has raised this."""
+def is_spark_error(error: Exception) -> bool:
+    """Whether Spark or Py4J raised this error."""
     return type(error).__module__.split(".")[0] in ("pyspark", "py4j")
 
 
@@ -108,7 +108,7 @@ def _translated(error: Exception, step: str, trees: Sequence[Node]) -> Millstrea
 
 
 def _on_driver(error: Exception, step: str) -> MillstreamError | None:
-    """What a user's function raised where a kernel called it."""
+    """The error of a user's function that a kernel called on the driver."""
     frame = _users_frame("".join(traceback.format_exception(error)))
     return None if frame is None else _failed(step, f"{type(error).__name__}: {error}", frame)
 
@@ -118,15 +118,16 @@ def _failed(step: str, why: str, where: str | None) -> UserCodeFailed:
 
 
 def _reason(error: Exception) -> str:
-    """What Spark said, without its plan, its trace and advice on settings that are not ours."""
+    """Spark's message, without plan, trace and advice on settings that do not apply here."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     condition = getattr(error, "getCondition", lambda: None)()
-    said = _ADVICE.sub("", lines[0])
-    return said if condition is None or said.startswith("[") else f"[{condition}] {said}"
+    message = _ADVICE.sub("", lines[0])
+    return (message if condition is None or message.startswith("[")
+            else f"[{condition}] {message}")  # fmt: skip
 
 
 def _writer(error: Exception, trees: Sequence[Node]) -> Node | None:
-    """The step whose SQL Spark points at."""
+    """The step with the SQL that Spark names in its error."""
     fragments = [c.fragment() for c in _contexts(error) if c.contextType().name == "SQL"]
     if not fragments:
         return None
@@ -137,7 +138,7 @@ def _writer(error: Exception, trees: Sequence[Node]) -> Node | None:
 
 
 def _called_from(error: Exception) -> str | None:
-    """The user's line inside a `transform` that made the expression which failed."""
+    """The user's line in a `transform` that created the failed expression."""
     for context in _contexts(error):
         if context.contextType().name == "DataFrame":
             place = str(context.callSite())
@@ -152,7 +153,7 @@ def _contexts(error: Exception) -> list[Any]:
 
 
 def _stateless(tree: Node) -> Iterator[Node]:
-    """The stateless steps of a tree, each before those it takes rows from."""
+    """The stateless steps of a tree, last step first."""
     if isinstance(tree, Read | Stateful):
         return
     yield tree
@@ -169,7 +170,7 @@ def _texts(node: Node) -> list[str]:
 
 
 def _ours(name: str, sentence: str) -> MillstreamError:
-    """An error of our own that was raised inside a Spark task, as itself."""
+    """A Millstream error raised inside a Spark task, with its own class."""
     from millstream import errors
 
     kind = getattr(errors, name, MillstreamError)
@@ -191,6 +192,6 @@ def _users_frame(text: str) -> str | None:
 
 
 def where_it_was_raised(error: BaseException) -> str | None:
-    """`see` and the user's own frame of an error raised on the driver."""
+    """`see` and the user's frame of an error raised on the driver."""
     frame = _users_frame("".join(traceback.format_exception(error)))
     return frame and f"see {frame}"

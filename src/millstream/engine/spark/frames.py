@@ -1,7 +1,7 @@
-"""Stateless steps as Spark DataFrame work, with every row's origin carried along.
+"""Stateless steps as Spark DataFrame operations, which keep every row's origin.
 
-Inside a DataFrame the origin is one struct column, `_origin`; users' expressions see
-their own columns only.
+Inside a DataFrame the origin is one struct column, `_origin`; users' expressions see only their
+own columns.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _IN_ORIGIN = {"_partition": "_origin.partition", "_offset": "_origin.offset"}
 
 
 def packed(frame: DataFrame, carried: Sequence[str] = ()) -> DataFrame:
-    """Flat origin columns become the one struct, with what else rows carry: a sign, a time.
+    """Pack the flat origin columns into one struct, with a sign and a time where rows carry them.
 
-    A time that only some of the rows of a union have is left behind.
+    A time that only some rows of a union have is dropped.
     """
     flat, inside = list(ORIGIN), list(_INSIDE)
     if TIME in frame.columns and TIME not in carried:
@@ -63,7 +63,7 @@ def packed(frame: DataFrame, carried: Sequence[str] = ()) -> DataFrame:
 
 
 def unpacked(frame: DataFrame, carried: Sequence[str] = ()) -> DataFrame:
-    """The struct becomes flat origin columns, as kernels take them."""
+    """Unpack the struct into flat origin columns, as kernels need them."""
     more = [f"_origin.{_CARRIED[name]} as {name}" for name in carried]
     return frame.selectExpr("* except (_origin)", *_FLAT, *more)
 
@@ -71,11 +71,11 @@ def unpacked(frame: DataFrame, carried: Sequence[str] = ()) -> DataFrame:
 def build(tree: Node, leaves: Mapping[Node, DataFrame], clock: int) -> DataFrame:
     """The rows of a tree of stateless steps over these leaves (packed frames).
 
-    Steps are handed to Spark as text, not as `Column`s: those cost a hundred calls into
-    the JVM for a step, and half the time of a small batch.
+    Steps are passed to Spark as text, not as `Column`s, which would take a hundred calls into the
+    JVM per step and half the time of a small batch.
 
     Raises:
-        InvalidSpec: Spark cannot analyse a step; it names the step and its line.
+        InvalidSpec: Spark cannot analyse a step; the error names the step and its line.
     """
     if tree in leaves:
         return _with_hidden(leaves[tree], frozenset())
@@ -99,7 +99,7 @@ def _hidden(step: Stateless) -> frozenset[str]:
 
 
 def _with_hidden(frame: DataFrame, wanted: frozenset[str]) -> DataFrame:
-    """The frame of a source with the hidden columns that are wanted, and no others."""
+    """The frame of a source with these hidden columns only."""
     unwanted = [name for name in HIDDEN if name in frame.columns and name not in wanted]
     frame = frame.drop(*unwanted) if unwanted else frame
     more = [f"{_IN_ORIGIN[name]} as {name}" for name in _IN_ORIGIN if name in wanted]
@@ -112,7 +112,7 @@ def _text(text: str, frame: DataFrame, clock: int) -> str:
 
 
 def _item(name: str, text: str, frame: DataFrame, clock: int) -> str:
-    """An expression under its name; the line ends before it, where a comment may stand."""
+    """An expression with its name on a new line, because the expression may end in a comment."""
     if sql.has_alias(text):
         return _text(text, frame, clock)
     return f"{_text(text, frame, clock)}\n as {sql.quoted(name)}"
@@ -123,7 +123,7 @@ def _where(step: Where, frame: DataFrame, clock: int) -> DataFrame:
 
 
 def _table_where(step: TableWhere, frame: DataFrame, clock: int) -> DataFrame:
-    """A change whose row is not wanted says that its key is gone."""
+    """A change whose row does not match becomes a delete of its key."""
     stays = f"(_origin.sign > 0 and coalesce(({_text(step.sql, frame, clock)}\n), false))"
     others = [name for name in frame.columns if name not in (*step.keys, "_origin")]
     kept = [f"if({stays}, {sql.quoted(name)}, null) as {sql.quoted(name)}" for name in others]
@@ -158,7 +158,7 @@ def _drop(step: Drop, frame: DataFrame, clock: int) -> DataFrame:
 
 
 def _explode(step: Explode, frame: DataFrame, clock: int) -> DataFrame:
-    """One row per element, each with a place of its own within its row's origin."""
+    """One row per element, each with a distinct position within its row's origin."""
     column = sql.quoted(step.column)
     others = [sql.quoted(name) for name in frame.columns if name != step.column]
     opened = frame.selectExpr(*others, f"posexplode({column}) as (_at, {column})")
@@ -168,9 +168,9 @@ def _explode(step: Explode, frame: DataFrame, clock: int) -> DataFrame:
 
 
 def _within(places: int) -> str:
-    """A row's place with room for so many within it.
+    """A row's position, shifted to make room for that many positions within it.
 
-    That of a result is a hash of 64 bits: it is shifted, for a product would overflow.
+    The position of a result is a 64-bit hash, so a multiplication would overflow.
     """
     return f"shiftleft(_origin.sub, {(places - 1).bit_length()})"
 
@@ -187,7 +187,7 @@ def _transform(step: Transform, frame: DataFrame, clock: int) -> DataFrame:
 
 
 def _union(tree: Union, leaves: Mapping[Node, DataFrame], clock: int) -> DataFrame:
-    """The sides under each other; rows of one origin on both sides get places of their own."""
+    """The sides concatenated; rows with one origin on both sides get distinct positions."""
     frames = [build(side, leaves, clock) for side in tree.sides]
     if _overlapping(tree):
         frames = [

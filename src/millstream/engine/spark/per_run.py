@@ -1,7 +1,7 @@
-"""Values that are made once per run, and unpickled once per process of Spark's workers.
+"""Values that are created once per run, and unpickled once per Spark worker process.
 
-A decoder or compiled SQL keeps what it has prepared, from batch to batch: each task's copy of it
-is the one that its process already has.
+So a decoder or compiled SQL keeps its caches from batch to batch: all tasks in a process share one
+copy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _known: OrderedDict[str, PerRun[Any]] = OrderedDict()
 
 
 class PerRun(Generic[T]):
-    """A value that tasks share. Sent as bytes; found again by their fingerprint."""
+    """A value that tasks share. It is sent as bytes and cached by their fingerprint."""
 
     def __init__(self, value: T) -> None:
         self.value = value

@@ -1,8 +1,8 @@
-"""`transform`: the user's own DataFrame function, and the proof that it is row-wise.
+"""`transform`: the user's DataFrame function, and the check that it is row-wise.
 
-The proof is the analysed plan: above the frame that was handed in there may be nothing
-but projections, filters and Python maps, no expression that gives another answer when
-the batch is run again, and the origin and the event time of every row as they were.
+The check reads the analysed plan. Above the input frame it allows only projections, filters and
+Python maps, without nondeterministic expressions, and with the origin and the event time of every
+row unchanged.
 """
 
 from __future__ import annotations
@@ -28,86 +28,86 @@ _INSTEAD = {
 
 
 def transformed(step: Transform, frame: DataFrame) -> DataFrame:
-    """The function's frame.
+    """The frame that the function returns.
 
     Raises:
-        UserCodeFailed: the function raised; it shows the user's own frame.
-        InvalidSpec: what it gave back is no row-wise, repeatable view of its input.
+        UserCodeFailed: the function raised; the error shows the user's frame.
+        InvalidSpec: the returned frame is not a row-wise, repeatable function of its input.
     """
     from pyspark.sql import DataFrame as SparkFrame
 
     name = f"transform({getattr(step.function, '__name__', 'the function')})"
     try:
-        made = step.function(frame)
+        returned = step.function(frame)
     except Exception as error:
         where = where_it_was_raised(error) or f"see {step.at}"
         raise UserCodeFailed(f"the step {name!r} raised {type(error).__name__}: {_line(error)}",
                              do=where) from error  # fmt: skip
-    if not isinstance(made, SparkFrame):
-        raise InvalidSpec(f"{name} needs to return a DataFrame", got=repr(made),
-                          do="return what df.withColumn(…) gives")  # fmt: skip
-    _check_columns(name, step, frame, made)
-    _check_plan(name, step, frame, made)
-    return made
+    if not isinstance(returned, SparkFrame):
+        raise InvalidSpec(f"{name} needs to return a DataFrame", got=repr(returned),
+                          do="return a frame such as df.withColumn(…)")  # fmt: skip
+    _check_columns(name, step, frame, returned)
+    _check_plan(name, step, frame, returned)
+    return returned
 
 
 def _line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [""])[0]
 
 
-def _check_columns(name: str, step: Transform, frame: DataFrame, made: DataFrame) -> None:
+def _check_columns(name: str, step: Transform, frame: DataFrame, returned: DataFrame) -> None:
     for column in _kept(step):
-        if column not in made.columns:
+        if column not in returned.columns:
             what = "" if column == "_origin" else ", which holds the event time"
             raise InvalidSpec(
                 f"{name} needs to keep the column {column}{what}",
-                got=f"columns {', '.join(made.columns)}",
+                got=f"columns {', '.join(returned.columns)}",
                 do='use df.withColumn(…) or df.select("*", …)',
             )
     old = set(frame.columns)
-    check_names([column for column in made.columns if column not in old], name)
+    check_names([column for column in returned.columns if column not in old], name)
 
 
 def _kept(step: Transform) -> list[str]:
-    """The columns that a function leaves as they are; what is carried is within the origin."""
+    """The columns that a function must not change; carried columns are part of the origin."""
     if step.time is None or step.time == HIDDEN_TIME:
         return ["_origin"]
     return ["_origin", step.time.column]
 
 
-def _check_plan(name: str, step: Transform, frame: DataFrame, made: DataFrame) -> None:
-    before, after = _plan(frame), _plan(made)
+def _check_plan(name: str, step: Transform, frame: DataFrame, returned: DataFrame) -> None:
+    before, after = _plan(frame), _plan(returned)
     names = _names_above(before, after)
     for node in names:
         if node not in _ALLOWED and node not in _MAPS:
             raise InvalidSpec(f"{name} needs a row-wise function", got=f"{node} in its plan",
-                              do=_INSTEAD.get(node, "use the stream's own operators for what "
+                              do=_INSTEAD.get(node, "use the stream's operators for anything that "
                                               "spans rows"))  # fmt: skip
     if not after.deterministic():
-        raise _unrepeatable(name, "a function such as rand() in its plan")
-    if _holds(after, made, "CURRENT_LIKE"):
-        raise _unrepeatable(name, "the wall clock in its plan",
-                            'take the batch clock along: .with_columns(at="now()")')  # fmt: skip
-    if _holds(after, made, "PLAN_EXPRESSION"):
+        raise _not_repeatable(name, "a function such as rand() in its plan")
+    if _holds(after, returned, "CURRENT_LIKE"):
+        raise _not_repeatable(name, "the wall clock in its plan",
+                            'add the batch clock first: .with_columns(at="now()")')  # fmt: skip
+    if _holds(after, returned, "PLAN_EXPRESSION"):
         raise InvalidSpec(f"{name} needs a row-wise function", got="a subquery in its plan",
-                          do="use the stream's own operators for what spans rows")  # fmt: skip
+                          do="use the stream's operators for anything that spans rows")  # fmt: skip
     if not any(node in _MAPS for node in names):
         _check_kept(name, step, before, after)
 
 
-def _unrepeatable(name: str, got: str, do: str = "leave it out") -> InvalidSpec:
-    return InvalidSpec(f"{name} needs to give the same answer when a batch is run again",
+def _not_repeatable(name: str, got: str, do: str = "remove it") -> InvalidSpec:
+    return InvalidSpec(f"{name} needs to return the same rows when a batch is repeated",
                        got=got, do=do)  # fmt: skip
 
 
 def _check_kept(name: str, step: Transform, before: Any, after: Any) -> None:
-    """The origin and the event time are the very columns that were handed in."""
+    """Check that the origin and the event time are the columns of the input."""
     old, new = _attributes(before), _attributes(after)
     for column in _kept(step):
         if old[column] != new[column]:
-            raise InvalidSpec(f"{name} needs to leave the column {column} as it is",
-                              got="another one of that name",
-                              do="give the new column a name of its own")  # fmt: skip
+            raise InvalidSpec(f"{name} needs to leave the column {column} unchanged",
+                              got="a new column of that name",
+                              do="give the new column another name")  # fmt: skip
 
 
 def _plan(frame: DataFrame) -> Any:
@@ -115,7 +115,7 @@ def _plan(frame: DataFrame) -> Any:
 
 
 def _names_above(before: Any, after: Any) -> list[str]:
-    """The kinds of nodes between the frame handed in and the one given back."""
+    """The kinds of nodes between the input frame and the returned one."""
     names, waiting = [], [after]
     while waiting:
         node = waiting.pop()

@@ -1,4 +1,4 @@
-"""The Spark session work runs in, with the settings the engine depends on."""
+"""The Spark session, with the settings the engine depends on."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-_MEANING = ("spark.sql.ansi.", "spark.sql.legacy.", "spark.sql.analyzer.", "spark.sql.parser.",
+_SQL_SETTINGS = ("spark.sql.ansi.", "spark.sql.legacy.", "spark.sql.analyzer.", "spark.sql.parser.",
             "spark.sql.caseSensitive", "spark.sql.decimalOperations.",
             "spark.sql.collation.")  # fmt: skip
-_LOOK = 0.2
-_WORKERS_MEMORY = {  # what a worker frees it soon needs again: given back, it would be faulted in
+_POLL_SECONDS = 0.2
+_WORKERS_MEMORY = {  # keep freed memory, which a worker soon needs again
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
@@ -26,9 +26,9 @@ _WORKERS_MEMORY = {  # what a worker frees it soon needs again: given back, it w
 
 
 class Spark:
-    """The Spark of a run: there from the beginning, or started beside it once it is wanted.
+    """The Spark session of a run: given, or started in the background when it is needed.
 
-    `waiting` hears that somebody waits for it, again and again; it may raise to end the wait.
+    `waiting` is called repeatedly while `get` waits; it may raise to end the wait.
     """
 
     def __init__(
@@ -36,50 +36,50 @@ class Spark:
         start: Callable[[], SparkSession],
         waiting: Callable[[str], None] = lambda why: None,
     ) -> None:
-        self._start, self._waiting = start, waiting
+        self._factory, self._waiting = start, waiting
         self._found: SparkSession | None = None
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
 
     @classmethod
     def of(cls, spark: SparkSession) -> Spark:
-        """A session that is there."""
+        """A session that exists."""
         made = cls(lambda: spark)
         made._found = spark
         return made
 
     @property
-    def there(self) -> bool:
-        """Whether nobody would have to wait for it.
+    def ready(self) -> bool:
+        """Whether `get` would return at once.
 
         Raises:
-            Exception: it was wanted and did not start.
+            Exception: the start has failed.
         """
         if self._error is not None:
             raise self._error
         return self._found is not None
 
-    def want(self) -> None:
-        """Let it start, while work goes on without it."""
+    def start(self) -> None:
+        """Start it in the background."""
         if self._thread is None and self._found is None:
-            self._thread = threading.Thread(target=self._started, name="spark", daemon=True)
+            self._thread = threading.Thread(target=self._run_start, name="spark", daemon=True)
             self._thread.start()
 
     def get(self) -> SparkSession:
-        """The session, as soon as it is there."""
+        """The session; waits until it has started."""
         if self._thread is None and self._found is None:
-            self._found = self._start()
-        while not self.there:
+            self._found = self._factory()
+        while not self.ready:
             assert self._thread is not None
-            self._thread.join(_LOOK)
+            self._thread.join(_POLL_SECONDS)
             if self._thread.is_alive():
                 self._waiting("starting Spark")
         assert self._found is not None
         return self._found
 
-    def _started(self) -> None:
+    def _run_start(self) -> None:
         try:
-            self._found = self._start()
+            self._found = self._factory()
         except BaseException as error:
             self._error = error
 
@@ -87,11 +87,11 @@ class Spark:
 def session(
     master: str | None = None, settings: Mapping[str, str] | None = None, *, sql: bool = True
 ) -> SparkSession:
-    """The session of this process, made if there is none.
+    """The session of this process, created if there is none.
 
-    The master is the one given, else `MILLSTREAM_SPARK_MASTER`, else all cores of this
-    machine. Settings of one's own win over ours. Without `sql` no row will pass through Java,
-    which then only hands out tasks: it does not compile for speed what never pays for it.
+    The master is the given one, else `MILLSTREAM_SPARK_MASTER`, else all cores of this machine.
+    `settings` override the defaults. Without `sql` no row passes through Java, which then only
+    schedules tasks, so its optimizing compiler is switched off.
     """
     from pyspark.sql import SparkSession
 
@@ -114,30 +114,30 @@ def session(
     }
     for name, value in chosen.items():
         builder = builder.config(name, value)
-    spark = _made(builder)
+    spark = _create(builder)
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 
 
-def _made(builder: SparkSession.Builder) -> SparkSession:
-    from millstream.engine.spark.failures import is_sparks
+def _create(builder: SparkSession.Builder) -> SparkSession:
+    from millstream.engine.spark.failures import is_spark_error
 
     try:
         return builder.getOrCreate()
     except Exception as error:
-        if not is_sparks(error):
+        if not is_spark_error(error):
             raise
         raise SetupFailed(
             "Spark needs to start",
             got=str(error).strip().partition("\n")[0],
-            do="see what Java has printed (libraries.log beside the checkpoint; with --debug on "
-            "the terminal), and look at MILLSTREAM_DRIVER_MEMORY, MILLSTREAM_SPARK_MASTER and "
-            "settings of Spark's own",
+            do="read Java's output (libraries.log beside the checkpoint; with --debug on the "
+            "terminal), and check MILLSTREAM_DRIVER_MEMORY, MILLSTREAM_SPARK_MASTER and your "
+            "Spark settings",
         ) from error
 
 
-def existing() -> SparkSession | None:
-    """The session of this process, whichever thread has made it, be it the user's own."""
+def existing_session() -> SparkSession | None:
+    """The session of this process, whichever thread created it; it may be the user's."""
     if "pyspark.sql" not in sys.modules:
         return None
     from pyspark import SparkContext
@@ -149,17 +149,17 @@ def existing() -> SparkSession | None:
     return active
 
 
-def usual(spark: SparkSession) -> bool:
-    """Whether SQL means in a session what it means without settings of one's own."""
-    odd = any(name.startswith(_MEANING) for name in spark.conf.getAll)
-    return not odd and spark.conf.get("spark.sql.ansi.enabled") == "true"
+def has_default_sql(spark: SparkSession) -> bool:
+    """Whether no setting of a session changes the meaning of SQL."""
+    changed = any(name.startswith(_SQL_SETTINGS) for name in spark.conf.getAll)
+    return not changed and spark.conf.get("spark.sql.ansi.enabled") == "true"
 
 
 def check_startable() -> None:
-    """Refuse now what a start of Spark would refuse later.
+    """Check now what a start of Spark needs.
 
     Raises:
-        SetupFailed: Java or what Spark needs beside it is not there.
+        SetupFailed: Java or a jar is missing.
     """
     from millstream.toolchain.jars import jars
     from millstream.toolchain.java import find_java
@@ -169,12 +169,12 @@ def check_startable() -> None:
 
 
 def parallelism(spark: SparkSession) -> int:
-    """How many parts a shuffle has: as many as tasks can run at once."""
+    """The number of partitions of a shuffle: as many as tasks can run at once."""
     return max(1, int(spark.sparkContext.defaultParallelism))
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """The number of cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -245,18 +245,20 @@ def _marks_of(
     stack: StackFolder, job: JobRow, destinations: _Destinations, chosen: str | None
 ) -> dead_letters.Marks:
     """Return the states of the dead letters."""
-    from millstream.engine.dead_letters.files import DeadFiles
+    from millstream.engine.dead_letters.files import FileDeadLetters
     from millstream.engine.dead_letters.rows import Marks
-    from millstream.engine.dead_letters.topic import DeadRows
+    from millstream.engine.dead_letters.topic import TopicDeadLetters
 
     store = None if chosen is None else destinations.stores[chosen]
     if store is None:
         return Marks()
     if isinstance(store, str):
-        return DeadRows(job.pipeline, cluster_of(stack, job.name), topic=store).marks()
+        return TopicDeadLetters(job.pipeline, cluster_of(stack, job.name), topic=store).marks()
     if destinations.marks == "files":
-        return DeadFiles(store).marks()
-    return DeadRows(job.pipeline, cluster_of(stack, job.name), _suffix(job), kept=store).marks()
+        return FileDeadLetters(store).marks()
+    return TopicDeadLetters(
+        job.pipeline, cluster_of(stack, job.name), _suffix(job), kept=store
+    ).marks()
 
 
 def _suffix(job: JobRow) -> str:

@@ -102,7 +102,7 @@ class Brokers:
         return self._move(wanted, on_progress)
 
     def drain(self, node: int, *, on_progress: OnProgress | None = None) -> int:
-        """Move all replicas of a broker to the others, those that are added meanwhile included.
+        """Move all replicas of a broker to the others, including those added meanwhile.
 
         Raises:
             InvalidInput: a partition has as many replicas as there are brokers.
@@ -123,7 +123,7 @@ class Brokers:
         return sorted(slot for slot, part in partitions.items() if node in part.replicas)
 
     def unregister(self, node: int) -> None:
-        """Unregister a broker that has stopped for good and has no replicas."""
+        """Unregister a broker that has stopped permanently and has no replicas."""
         requests.unregister_broker(self._cluster, node)
 
     def _move(self, wanted: Mapping[Slot, Sequence[int]], on_progress: OnProgress | None) -> int:
@@ -199,9 +199,9 @@ def assign_replicas(
         copies = len(existing[number].replicas) if replicas is None else replicas
         if not 1 <= copies <= len(to):
             raise InvalidInput(
-                f"{topic.name}/{number} needs at least as many brokers as copies, {copies}",
+                f"{topic.name}/{number} needs at least as many brokers as replicas, {copies}",
                 got=f"brokers {', '.join(map(str, to))}",
-                do="name more brokers, or fewer copies",
+                do="choose more brokers or fewer replicas",
             )
         nodes = tuple(to[(number + index) % len(to)] for index in range(copies))
         if nodes != existing[number].replicas:
@@ -223,7 +223,7 @@ def drain_plan(
             if not free:
                 raise InvalidInput(
                     f"{topic.name}/{part.partition} needs a broker for each of its "
-                    f"{len(part.replicas)} copies",
+                    f"{len(part.replicas)} replicas",
                     got=f"too few without broker {node}",
                     do="add one first with `millstream brokers add`",
                 )

@@ -87,7 +87,7 @@ def described(link: Link, names: Sequence[str]) -> dict[str, TopicDescription]:
             time.sleep(0.05)
     existing = link.topic_names()
     missing = next((name for name in names if name not in existing), names[0])
-    do = f"make it with `millstream topics create {missing}`"
+    do = f"create it with `millstream topics create {missing}`"
     raise no_such("topic", missing, existing, do=do)
 
 

@@ -1,12 +1,12 @@
-"""Settings a programmer hands to one Producer or Consumer beside its arguments."""
+"""librdkafka settings that a Producer or Consumer takes in addition to its arguments."""
 
 from __future__ import annotations
 
-import math
 import re
 from typing import TYPE_CHECKING
 
 from millstream.errors import InvalidInput
+from millstream.kafka import topic_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,10 +17,10 @@ _OWNED = {
     "bootstrap.servers": "kafka=",
     "metadata.broker.list": "kafka=",
     "group.id": "group=",
-    "group.protocol": "the classic protocol, which is fixed",
+    "group.protocol": "Millstream, which uses the classic protocol",
     "partition.assignment.strategy": "assignor=",
     "auto.offset.reset": "start=",
-    "check.crcs": "the consumer, which always checks them",
+    "check.crcs": "Millstream, which always checks them",
     "enable.auto.commit": "commit=",
     "enable.auto.offset.store": "commit=",
     "enable.partition.eof": "until_end=",
@@ -46,35 +46,27 @@ def client_settings(settings: Mapping[str, ClientSetting] | None) -> dict[str, s
     """The settings as text.
 
     Raises:
-        InvalidInput: one belongs to an argument, to the cluster, or to nobody; or its value
-            is no text, number or boolean.
+        InvalidInput: one has its own argument, belongs to the cluster, or loads code; or its value
+            is not text, a number or a boolean.
     """
     return {name: _text(name, value) for name, value in (settings or {}).items()}
 
 
 def _text(name: object, value: object) -> str:
     if not isinstance(name, str):
-        raise InvalidInput("a client setting needs a name of text", got=repr(name))
+        raise InvalidInput("a client setting needs a name that is text", got=repr(name))
     if name in _OWNED:
         raise InvalidInput(
-            f"the client setting {name} needs to be left to {_OWNED[name]}",
-            got="it among the settings",
-            do="leave it out",
+            f"the client setting {name} needs to be set by {_OWNED[name]}",
+            got="it in settings=",
+            do="omit it there",
         )
     if _NEVER.search(name):
-        raise InvalidInput(
-            "a client setting needs to be one that loads no code", got=repr(name), do="leave it out"
-        )
+        raise InvalidInput("a client setting must not load code", got=repr(name), do="omit it")
     if _OF_THE_CLUSTER.match(name):
         raise InvalidInput(
-            f"the client setting {name} needs to be given with the cluster",
-            got="it among the settings",
+            f"the client setting {name} needs to be set on the cluster",
+            got="it in settings=",
             do="use Cluster(address, {...}) or a MILLSTREAM_KAFKA_ variable",
         )
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
-        return str(value)
-    raise InvalidInput(
-        f"the client setting {name} needs text, a number or a boolean", got=repr(value)
-    )
+    return topic_settings.text(name, value, kind="client")

@@ -4,9 +4,9 @@
     status.address            # "127.0.0.1:23456", for any Kafka client
     stop()
 
-One process is broker and controller (KRaft), unless it is given a seat among others
-(`cluster.py`). It listens on the loopback only and keeps its address over restarts. What it has
-acknowledged survives `kill -9` of the broker.
+The process is both broker and controller (KRaft), unless it is a node of a cluster (`cluster.py`).
+It listens on the loopback only and keeps its address across restarts. Acknowledged records survive
+`kill -9` of the broker.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from millstream.errors import AlreadyRunning, MillstreamError, SetupFailed, Unavailable
-from millstream.kafka.local.broker_failure import cause, last_words
+from millstream.kafka.local.broker_failure import cause, last_error
 from millstream.kafka.local.broker_folder import (
     FORMAT,
     BrokerFolder,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _POLL = 0.05
-_LAST_RESORT = 10.0  # seconds the system gets to end a process after SIGKILL
+_KILL_SECONDS = 10.0  # in which a process has to exit after SIGKILL
 _OPTIONS = (
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
@@ -60,10 +60,10 @@ _PASSED_ON = ("PATH", "HOME", "TMPDIR", "TZ", "LD_LIBRARY_PATH")
 
 @dataclass(frozen=True)
 class BrokerStatus:
-    """What is known about the broker of a folder.
+    """The status of a folder's broker.
 
-    `running` says that its process lives, `answering` that it also replied within a second:
-    a broker that is starting, paused or stuck runs without answering. `pid`, `started` (seconds
+    `running` means that its process exists, `answering` that it also replied within a second: a
+    broker that is starting, paused or stuck runs without answering. `pid` and `started` (seconds
     since the epoch) are None unless it runs, `address` is None before the first start.
     """
 
@@ -84,25 +84,25 @@ def start(
     settings: Mapping[str, str | int] | None = None,
     seat: Seat | None = None,
     say: Callable[[str], None] | None = None,
-    taken: Callable[[], None] | None = None,
+    on_lock: Callable[[], None] | None = None,
 ) -> BrokerStatus:
-    """Start the folder's broker and return when it answers; it goes on without this process.
+    """Start the folder's broker and return when it answers; it outlives this process.
 
     Args:
-        folder: its data, log and settings; `~/.millstream/broker` unless said. Made when missing.
-        port: where it listens on 127.0.0.1. Unless said, the one it had before; at the first
-            start a free one.
-        timeout: seconds it gets to answer before it is killed again.
-        settings: Kafka broker settings beside Millstream's own, for this start.
-        seat: its place in a cluster of several; without one it is a cluster by itself.
-        say: told what takes time.
-        taken: called when the folder is this start's: no other has it.
+        folder: its data, log and settings, by default `~/.millstream/broker`; created if missing.
+        port: where it listens on 127.0.0.1; by default its previous port, at the first start a
+            free one.
+        timeout: seconds until a broker that does not answer is killed.
+        settings: Kafka broker settings for this start, in addition to Millstream's.
+        seat: its role in a cluster of several brokers; without it, the broker is its own cluster.
+        say: called with progress messages.
+        on_lock: called once this start has locked the folder.
 
     Raises:
-        AlreadyRunning: the folder has a living broker, or another start is under way.
-        Unavailable: the port is taken, or the broker ended or did not answer in time; nothing
-            of it is left running.
-        SetupFailed: no Java, no jars, a folder that cannot be written or is from a later version.
+        AlreadyRunning: the folder's broker runs, or is being started.
+        Unavailable: the port is in use, or the broker exited or did not answer in time; it is not
+            left running.
+        SetupFailed: Java or jars are missing, or the folder is not writable or of a later version.
     """
     place = BrokerFolder.at(folder)
     command = _command(find_java().executable, jars("broker", say=say), seat)
@@ -111,8 +111,8 @@ def start(
         descriptor = place.life.take()
     if descriptor is None:
         raise _already(place)
-    if taken is not None:
-        taken()
+    if on_lock is not None:
+        on_lock()
     try:
         port = _prepare(place, command, port=port, seat=seat, settings=settings or {})
     except BaseException:
@@ -136,54 +136,54 @@ def stop(
     timeout: float = 20,
     say: Callable[[str], None] | None = None,
 ) -> bool:
-    """End the folder's broker cleanly and return when it is gone; False when none was running.
+    """Shut the folder's broker down and return when it has exited; False if none was running.
 
-    One that has not ended after `timeout` seconds is killed, and `say` (or the log) is told so;
-    what it had acknowledged is kept even then.
+    After `timeout` seconds it is killed, with a message to `say` or to the log; acknowledged
+    records survive that too.
     """
     place = BrokerFolder.at(folder)
     if not place.life.send(signal.SIGTERM, wait=timeout):
         if place.life.held():
             raise Unavailable(
-                f"the broker in {place.path} must be launched before it can be stopped",
-                got=f"a start that is still under way after {timeout:g} s",
-                do="stop it again when that has ended",
+                f"the broker in {place.path} must have started before it can be stopped",
+                got=f"a start that is still in progress after {timeout:g} s",
+                do="stop it again when the start is complete",
             )
         return False
-    place.life.send(signal.SIGCONT)  # a paused one must wake up to end
+    place.life.send(signal.SIGCONT)  # a paused process cannot exit
     if not place.life.ended(timeout):
-        tell = say or logging.getLogger(__name__).warning
-        tell(f"the broker in {place.path} did not end within {timeout:g} s and was killed")
+        report = say or logging.getLogger(__name__).warning
+        report(f"the broker in {place.path} did not exit within {timeout:g} s and was killed")
         kill(place.path)
     return True
 
 
 def kill(folder: Path | None = None) -> bool:
-    """End the folder's broker at once, by SIGKILL; False when none was running."""
+    """Kill the folder's broker with SIGKILL; False if none was running."""
     place = BrokerFolder.at(folder)
     if not place.life.send(signal.SIGKILL):
         return False
-    if not place.life.ended(_LAST_RESORT):
+    if not place.life.ended(_KILL_SECONDS):
         raise Unavailable(
-            f"the broker in {place.path} must end when killed",
-            got=f"a process the system has not ended for {_LAST_RESORT:g} s",
-            do="look for a disk or a file system that hangs",
+            f"the broker in {place.path} needs to exit after SIGKILL",
+            got=f"a process that still runs after {_KILL_SECONDS:g} s",
+            do="check for a disk or file system that hangs",
         )
     return True
 
 
 def pause(folder: Path | None = None) -> bool:
-    """Hold the folder's broker still (SIGSTOP): it lives and answers nobody."""
+    """Pause the folder's broker (SIGSTOP): its process exists and does not answer."""
     return BrokerFolder.at(folder).life.send(signal.SIGSTOP)
 
 
 def resume(folder: Path | None = None) -> bool:
-    """Let a paused broker go on (SIGCONT)."""
+    """Resume a paused broker (SIGCONT)."""
     return BrokerFolder.at(folder).life.send(signal.SIGCONT)
 
 
 def status(folder: Path | None = None) -> BrokerStatus:
-    """What the folder's broker is doing now; a folder never used has none running."""
+    """The current status of the folder's broker; in an unused folder none is running."""
     place = BrokerFolder.at(folder)
     note = place.note()
     port = note.port if note else None
@@ -228,7 +228,7 @@ def _prepare(
     seat: Seat | None,
     settings: Mapping[str, str | int],
 ) -> int:
-    """Bring the folder to where the broker can be launched, and say on which port it will be."""
+    """Prepare the folder for launching the broker; returns its port."""
     kafka = _kafka_version(command[-1])
     note = place.note() or Note(FORMAT, kafka)
     refuse_newer(place, note, kafka)
@@ -239,7 +239,7 @@ def _prepare(
     seat = seat or Seat({1: free_port(besides=port)})
     with _writing(place):
         place.configure(seat.settings(port, settings))
-        place.remember(Note(FORMAT, kafka, port))
+        place.write_note(Note(FORMAT, kafka, port))
         if not place.data.exists():
             _format(place, command, seat.cluster)
     return port
@@ -263,7 +263,7 @@ def _kafka_version(class_path: str) -> str:
 
 
 def _format(place: BrokerFolder, command: Sequence[str], cluster: str) -> None:
-    """Give the folder the cluster's id; a start killed half-way leaves nothing that looks done."""
+    """Format the data folder with the cluster's id, in one step even if this process is killed."""
     shutil.rmtree(place.unfinished, ignore_errors=True)
     done = subprocess.run(
         [*command, "kafka.tools.StorageTool", "format",
@@ -278,15 +278,15 @@ def _format(place: BrokerFolder, command: Sequence[str], cluster: str) -> None:
     )  # fmt: skip
     if done.returncode != 0:
         raise SetupFailed(
-            f"the broker needs its folder {place.path} formatted",
+            f"the broker's folder {place.path} needs to be formatted",
             got=cause(done.stdout) or f"exit code {done.returncode} from Kafka's StorageTool",
-            do="correct that and start again",
+            do="fix that and start again",
         )
     place.unfinished.rename(place.data)
 
 
 def _environment() -> dict[str, str]:
-    """Little of ours: nothing secret and no Java options reach the broker; names are UTF-8."""
+    """Few variables: no secrets and no Java options reach the broker; file names are UTF-8."""
     passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     return {**passed, "LC_ALL": "C.UTF-8"}
 
@@ -295,7 +295,7 @@ def _await_answer(place: BrokerFolder, port: int, *, timeout: float, logged: int
     until = time.monotonic() + timeout
     while not _answers(place, port):
         if not place.life.held():
-            raise _failed(place, "ended while starting", logged)
+            raise _failed(place, "exited while starting", logged)
         if time.monotonic() > until:
             raise _failed(place, f"did not answer within {timeout:g} s", logged)
         time.sleep(_POLL)
@@ -308,8 +308,8 @@ def _answers(place: BrokerFolder, port: int) -> bool:
 
 def _failed(place: BrokerFolder, what: str, logged: int) -> MillstreamError:
     return Unavailable(
-        f"the broker in {place.path} must come up",
-        got=f"one that {what}, saying: {last_words(place.log, place.output, since=logged)}",
+        f"the broker in {place.path} needs to start",
+        got=f"one that {what}: {last_error(place.log, place.output, since=logged)}",
         do=f"see {place.log}",
     )
 
@@ -318,9 +318,9 @@ def _already(place: BrokerFolder) -> AlreadyRunning:
     process, address = place.life.holder(), place.running_address()
     known = f"one running (pid {process.pid}, {address})" if process else "one being started"
     return AlreadyRunning(
-        f"the folder {place.path} holds one broker",
+        f"the folder {place.path} runs at most one broker",
         got=known,
-        do="use that or end it with `millstream down`",
+        do="use that one, or stop it with `millstream down`",
     )
 
 

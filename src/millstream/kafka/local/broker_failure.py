@@ -1,4 +1,4 @@
-"""What a broker said before it failed, in one line."""
+"""Why a broker failed, in one line from its log or output."""
 
 from __future__ import annotations
 
@@ -19,24 +19,23 @@ _TAIL = 256 << 10
 _LONGEST = 300
 
 
-def last_words(log: Path, output: Path, *, since: int = 0) -> str:
-    """The line that says most about a failure.
+def last_error(log: Path, output: Path, *, since: int = 0) -> str:
+    """The last error that was logged after byte `since` of the log, with its root cause.
 
-    That is the last error logged after byte `since` of the log with what was thrown at its root,
-    else the last line logged, else the last line Java printed.
+    Without one, the last line of the log; without that, the last line of Java's output.
     """
     lines = _tail(log, since)
-    said = _last_error(lines) or _last_line(lines) or _last_line(_tail(output, 0))
-    return said[:_LONGEST] if said else "nothing"
+    found = _logged_error(lines) or _last_line(lines) or _last_line(_tail(output, 0))
+    return found[:_LONGEST] if found else "no output"
 
 
 def cause(printed: str) -> str | None:
-    """What was thrown at the root of a printed failure, else its last line."""
+    """The root exception of a printed failure, else its last line."""
     lines = printed.splitlines()
     return _thrown(lines) or _last_line(lines)
 
 
-def _last_error(lines: list[str]) -> str | None:
+def _logged_error(lines: list[str]) -> str | None:
     errors = [
         number
         for number, line in enumerate(lines)
@@ -53,7 +52,7 @@ def _last_error(lines: list[str]) -> str | None:
 
 
 def _thrown(lines: Iterable[str]) -> str | None:
-    """The last exception named, which is the innermost cause of a stack trace."""
+    """The last exception in these lines, which is the root cause of a stack trace."""
     found = [match["text"] for line in lines if (match := _THROWN.match(line))]
     return found[-1] if found else None
 
@@ -67,7 +66,7 @@ def _last_line(lines: list[str]) -> str | None:
 
 
 def _tail(file: Path, since: int) -> list[str]:
-    """The last lines from byte `since` on; a file that has since been rotated counts whole."""
+    """The last lines after byte `since`; of a file rotated since then, from its start."""
     with contextlib.suppress(FileNotFoundError), file.open("rb") as stream:
         size = stream.seek(0, 2)
         stream.seek(max(since if since <= size else 0, size - _TAIL))

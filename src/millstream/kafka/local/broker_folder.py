@@ -1,12 +1,12 @@
-"""The folder of a local broker: what lies where, and what the broker is told.
+"""The folder of a local broker, and the files in it.
 
-broker.json        format of the folder, Kafka's version, the port that is kept
-broker.lock        held while the broker lives; its process id
-server.properties  written anew at every start
-log4j2.properties  likewise
-broker.log         what the broker says, 10 MB, three older ones kept
-broker.out         what Java says before and beside it
-data/              Kafka's own; there if and only if it is formatted
+broker.json        format of the folder, Kafka's version, the broker's port
+broker.lock        locked while the broker runs; its process id
+server.properties  rewritten at every start
+log4j2.properties  rewritten at every start
+broker.log         the broker's log, up to 10 MB; three older ones are kept
+broker.out         the output of Java
+data/              Kafka's log directory; exists once it is formatted
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FORMAT = 1
-# Below the ports that systems hand out by themselves, so that a stopped broker finds its own again.
+# Below the ephemeral ports, so that the port of a stopped broker stays free.
 _FREE_PORTS = range(20_000, 32_000)
 
 _LOGGING = """\
@@ -51,7 +51,7 @@ rootLogger.level = info
 rootLogger.appenderRef.file.ref = file
 """
 
-# What a folder can hold while its first start, here or in another process, is under way.
+# Files of a first start that is in progress, here or in another process.
 _FIRST_FILES = frozenset(
     {"broker.lock", "broker.json", "server.properties", "format.properties", "log4j2.properties"}
 )
@@ -59,7 +59,7 @@ _FIRST_FILES = frozenset(
 
 @dataclass(frozen=True)
 class Note:
-    """What a folder remembers between starts."""
+    """The contents of `broker.json`."""
 
     format: int
     kafka: str
@@ -68,7 +68,7 @@ class Note:
 
 @dataclass(frozen=True)
 class BrokerFolder:
-    """The places inside one broker's folder."""
+    """The files of one broker's folder."""
 
     path: Path
 
@@ -79,7 +79,7 @@ class BrokerFolder:
 
     @property
     def life(self) -> ProcessLock:
-        """Held while the broker lives."""
+        """Held while the broker runs."""
         return ProcessLock(self.path / "broker.lock")
 
     @property
@@ -100,7 +100,7 @@ class BrokerFolder:
 
     @property
     def unfinished(self) -> Path:
-        """Where formatting happens, before it becomes `data` in one step."""
+        """Formatted first, then renamed to `data`."""
         return self.path / "data.new"
 
     @property
@@ -114,31 +114,31 @@ class BrokerFolder:
         return None
 
     def make(self) -> None:
-        """Make the folder for its owner alone; a folder with other things in it is refused."""
+        """Create the folder, accessible to its owner only; refuse one with other files in it."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         names = {entry.name.removesuffix(".new") for entry in self.path.iterdir()}
-        strange = names - _FIRST_FILES
-        if strange and self.note() is None:
+        other = names - _FIRST_FILES
+        if other and self.note() is None:
             raise InvalidInput(
-                "a broker's folder must be new, empty or its own",
-                got=f"{self.path} with {min(strange)!r} in it",
-                do="name another folder",
+                "a broker's folder needs to be new, empty or used by a broker before",
+                got=f"{self.path} with {min(other)!r} in it",
+                do="use another folder",
             )
         self.path.chmod(0o700)
 
     def note(self) -> Note | None:
-        """What the folder remembers, or None when no broker has used it."""
-        place = self.path / "broker.json"
+        """The contents of `broker.json`, or None if no broker has used the folder."""
+        file = self.path / "broker.json"
         try:
-            content = json.loads(place.read_text())
+            content = json.loads(file.read_text())
             return Note(int(content["format"]), str(content["kafka"]), content.get("port"))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (ValueError, KeyError, TypeError) as error:
             raise Damaged(
-                f"a broker's folder needs a readable {place}",
+                f"a broker's folder needs a readable {file}",
                 got=f"{type(error).__name__} while reading it",
-                do='write {"format": 1, "kafka": "<version>"} into it or name another folder',
+                do='write {"format": 1, "kafka": "<version>"} to it, or use another folder',
             ) from error
 
     def running_address(self) -> str | None:
@@ -148,13 +148,14 @@ class BrokerFolder:
             return None
         return f"127.0.0.1:{note.port}"
 
-    def remember(self, note: Note) -> None:
+    def write_note(self, note: Note) -> None:
         self._write("broker.json", json.dumps(asdict(note)))
 
-    def configure(self, told: Mapping[str, str | int]) -> None:
-        """Write what the broker is told at this start."""
-        self._write("server.properties", properties(told))
-        self._write("format.properties", properties({**told, "log.dirs": self.unfinished.name}))
+    def configure(self, settings: Mapping[str, str | int]) -> None:
+        """Write the configuration for this start."""
+        formatting = {**settings, "log.dirs": self.unfinished.name}
+        self._write("server.properties", properties(settings))
+        self._write("format.properties", properties(formatting))
         self._write("log4j2.properties", _LOGGING)
 
     def _write(self, name: str, text: str) -> None:
@@ -167,37 +168,37 @@ class BrokerFolder:
 
 
 def refuse_newer(folder: BrokerFolder, note: Note, kafka: str) -> None:
-    """A folder of a later Kafka or a later Millstream is left untouched."""
+    """Refuse a folder that a later Kafka or a later Millstream has written."""
     if note.format == FORMAT and _order(note.kafka) <= _order(kafka):
         return
     raise SetupFailed(
         f"this Millstream reads broker folders of format {FORMAT} up to Kafka {kafka}",
         got=f"{folder.path} of format {note.format} and Kafka {note.kafka}",
-        do="use the Millstream that made it or name another folder",
+        do="use a later Millstream, or another folder",
     )
 
 
 def free_port(*, besides: int | None = None) -> int:
-    """A port of the loopback nobody listens on."""
+    """A free port of the loopback."""
     for port in random.sample(_FREE_PORTS, k=200):
         if port != besides and _is_free(port):
             return port
     raise Unavailable(
         "a broker needs a free port",
-        got=f"200 taken ones between {_FREE_PORTS.start} and {_FREE_PORTS.stop}",
-        do="name one",
+        got=f"200 used ones between {_FREE_PORTS.start} and {_FREE_PORTS.stop}",
+        do="choose one with port=",
     )
 
 
 def refuse_taken(port: int) -> None:
-    """Raise unless a broker may listen on this port; the listener is named where it can be."""
+    """Refuse a port on which a broker cannot listen; the error names the process that uses it."""
     if not 0 < port < 1 << 16:
-        raise InvalidInput("a port is a number from 1 to 65535", got=str(port), do="name another")
+        raise InvalidInput("a port is a number from 1 to 65535", got=str(port), do="choose another")
     if not _is_free(port):
         raise Unavailable(
             f"the broker needs port {port} of 127.0.0.1",
             got=f"a port in use by {_listener(port)}",
-            do="stop that or choose another port",
+            do="stop that process, or choose another port",
         )
 
 
@@ -208,7 +209,7 @@ def _is_free(port: int) -> bool:
             probe.bind(("127.0.0.1", port))
         except PermissionError as error:
             raise InvalidInput(
-                f"port {port} may be opened by this user", got=str(error), do="name one above 1023"
+                f"port {port} needs privileges", got=str(error), do="choose one above 1023"
             ) from error
         except OSError:
             return False

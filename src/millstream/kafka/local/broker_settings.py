@@ -1,4 +1,4 @@
-"""What a local broker is told: its seat in its cluster, its listeners, and our choices for it."""
+"""The settings of a local broker: its role in its cluster, its listeners, and our defaults."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from millstream.errors import InvalidInput
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Paths are relative: a broker runs inside its folder, so that no character of the folder's name
-# meets Kafka's list syntax.
+# Paths are relative, because Kafka would read a comma in a path as a list: a broker's working
+# directory is its folder.
 _EVERY_NODE: Mapping[str, str | int] = {
     "listener.security.protocol.map": "BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT,RELAYED:PLAINTEXT",
     "inter.broker.listener.name": "BROKER",
@@ -25,30 +25,30 @@ _DEFAULTS: Mapping[str, str | int] = {
     "transaction.state.log.num.partitions": 4,
     "share.coordinator.state.topic.num.partitions": 4,
     "group.initial.rebalance.delay.ms": 0,
-    # A member of a share group gets its first record with its second heartbeat, and a dead one
-    # keeps its partitions from the others for a session; who tries a queue out wants seconds.
+    # A member of a share group gets its first record with its second heartbeat, and the partitions
+    # of a dead one are reassigned after a session timeout: keep both short.
     "group.share.session.timeout.ms": 10_000,
     "group.share.min.session.timeout.ms": 5000,
     "group.share.heartbeat.interval.ms": 1000,
     "group.share.min.heartbeat.interval.ms": 500,
     "group.share.min.record.lock.duration.ms": 1000,
     "group.share.max.record.lock.duration.ms": 3_600_000,
-    # A laptop may sleep for weeks; a job's committed offsets must still be there.
+    # Committed offsets must survive weeks in which a laptop sleeps.
     "offsets.retention.minutes": 525_600,
-    # Record timestamps are event times here: old ones must not be deleted within minutes of their
-    # arrival, future ones not refused. Size bounds the disk; a topic may set its own retention.
+    # Record timestamps are event times: old records must not be deleted minutes after they arrive,
+    # and future ones not be refused. Size limits the disk; a topic may set its own retention.
     "log.retention.ms": -1,
     "log.retention.bytes": 8 << 30,
     "log.message.timestamp.after.max.ms": (1 << 63) - 1,
     "log.cleaner.dedupe.buffer.size": 32 << 20,
 }
-# A killed broker is let in again, and its partitions are led by others, only when its old session
-# has run out: 9 s by default. Alone it has nobody to give way to.
-_ALONE: Mapping[str, str | int] = {
+# A killed broker can register again, and others lead its partitions, only after its session has
+# expired: 9 s by default.
+_SINGLE: Mapping[str, str | int] = {
     "broker.session.timeout.ms": 2000,
     "broker.heartbeat.interval.ms": 400,
 }
-_AMONG_OTHERS: Mapping[str, str | int] = {
+_IN_CLUSTER: Mapping[str, str | int] = {
     "broker.session.timeout.ms": 3000,
     "broker.heartbeat.interval.ms": 500,
 }
@@ -66,18 +66,18 @@ _OWN = frozenset(_EVERY_NODE) | {
 
 
 def new_cluster_id() -> str:
-    """An id as Kafka gives it: 22 letters."""
+    """A random cluster id in Kafka's form: 22 characters."""
     return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
 @dataclass(frozen=True)
 class Seat:
-    """The place of one node in its cluster.
+    """The role of one node in its cluster.
 
-    `controllers` are the nodes that vote, with their ports; a node that is not among them only
-    holds records. `copies` is how many brokers a topic is kept on unless it says otherwise,
-    `heap` the megabytes of memory Java may use for itself. `relayed` is a second port to listen
-    on, and the one that its clients are told instead: that of a relay in between.
+    `controllers` are the ports of the controller nodes; a node that is not among them is a broker
+    only. `copies` is the default replication factor of topics, `heap` the size of Java's heap in
+    megabytes. `relayed` is a second port to listen on, and the port advertised for it: that of a
+    relay between clients and the broker.
     """
 
     controllers: Mapping[int, int]
@@ -88,15 +88,14 @@ class Seat:
     relayed: tuple[int, int] | None = None
 
     def settings(self, port: int, more: Mapping[str, str | int]) -> dict[str, str | int]:
-        """All the node is told when it listens on this port.
+        """All settings of a node that listens on this port, with `more` from the user.
 
         Raises:
-            InvalidInput: one of `more` is the seat's own, or no setting.
+            InvalidInput: one of `more` is set by the seat, or is malformed.
         """
-        alone = self.copies == 1
         return {
             **_DEFAULTS,
-            **(_ALONE if alone else _AMONG_OTHERS),
+            **(_SINGLE if self.copies == 1 else _IN_CLUSTER),
             **self._copies(),
             **checked(more),
             **_EVERY_NODE,
@@ -104,17 +103,17 @@ class Seat:
         }
 
     def _place(self, port: int) -> dict[str, str | int]:
-        open_at = {"BROKER": port}
-        told = {"BROKER": port}
+        listening = {"BROKER": port}
+        advertised = {"BROKER": port}
         if self.relayed is not None:
-            open_at["RELAYED"], told["RELAYED"] = self.relayed
+            listening["RELAYED"], advertised["RELAYED"] = self.relayed
         if self.node in self.controllers:
-            open_at["CONTROLLER"] = self.controllers[self.node]
+            listening["CONTROLLER"] = self.controllers[self.node]
         return {
-            "process.roles": "broker,controller" if "CONTROLLER" in open_at else "broker",
+            "process.roles": "broker,controller" if "CONTROLLER" in listening else "broker",
             "node.id": self.node,
-            "listeners": _listeners(open_at),
-            "advertised.listeners": _listeners(told),
+            "listeners": _listeners(listening),
+            "advertised.listeners": _listeners(advertised),
             "controller.quorum.voters": ",".join(
                 f"{node}@127.0.0.1:{at}" for node, at in sorted(self.controllers.items())
             ),
@@ -138,23 +137,23 @@ def _listeners(ports: Mapping[str, int]) -> str:
 
 
 def checked(settings: Mapping[str, str | int]) -> Mapping[str, str | int]:
-    """The settings, if a user may give them."""
+    """The settings, if a user may set them."""
     for name, value in settings.items():
         if name in _OWN:
             raise InvalidInput(
-                "a local broker's place, roles and listeners are its own",
+                "a local broker's roles, listeners and folders are set by Millstream",
                 got=f"the setting {name!r}",
-                do="leave it out",
+                do="omit it",
             )
         if not (text := f"{name}={value}").isascii() or not text.isprintable():
             raise InvalidInput(
-                "a broker's setting is one line of plain ASCII", got=repr(text), do="rewrite it"
+                "a broker's setting needs one line of plain ASCII", got=repr(text), do="rewrite it"
             )
     return settings
 
 
 def properties(settings: Mapping[str, str | int]) -> str:
-    """The settings as a file of Java's."""
+    """The settings as a Java properties file."""
     return "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
 
 

@@ -4,9 +4,9 @@
     status.address              # "127.0.0.1:23456,127.0.0.1:…", for any Kafka client
     stop()
 
-The first three nodes are controllers too (KRaft) and elect one among themselves; a topic is kept
-on three brokers, and a record is acknowledged (`acks="all"`) when at least two have it. Each node
-is a process of its own in a folder of its own, with all that `kafka/local/broker.py` promises.
+The first three nodes are also controllers (KRaft). A topic has three replicas, and a record is
+acknowledged (`acks="all"`) when at least two brokers have it. Each node is a separate process with
+its own folder; what `kafka/local/broker.py` promises holds for each.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from millstream.errors import (
 from millstream.kafka.local import broker
 from millstream.kafka.local.broker_folder import free_port
 from millstream.kafka.local.broker_identity import create_coordinator_topics, identify
-from millstream.kafka.local.cluster_folder import ClusterFolder, NodePlace, planned
+from millstream.kafka.local.cluster_folder import ClusterFolder, NodePorts, planned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     from millstream.kafka.local.broker import BrokerStatus
     from millstream.kafka.local.cluster_folder import ClusterNote
 
-MOST = 9
-_ENDING = 12.0
-_LOOK = 0.1
-_KNOWN = 5.0  # seconds in which every broker hears of a change
+MAX_BROKERS = 9
+_STOP_SECONDS = 12.0
+_POLL = 0.1
+_PROPAGATION_SECONDS = 5.0  # in which a change is known to every broker
 
 
 @dataclass(frozen=True)
 class ClusterStatus:
-    """What is known about the nodes of a folder's cluster; none, when there never was one."""
+    """The status of the nodes of a folder's cluster; without a cluster there are none."""
 
     folder: Path
     address: str | None
@@ -54,17 +54,17 @@ class ClusterStatus:
 
     @property
     def running(self) -> tuple[int, ...]:
-        """The nodes whose process lives."""
+        """The nodes whose process is running."""
         return tuple(node for node, status in self.nodes.items() if status.running)
 
     @property
     def answering(self) -> tuple[int, ...]:
-        """The nodes that replied."""
+        """The nodes that replied within a second."""
         return tuple(node for node, status in self.nodes.items() if status.answering)
 
     @property
     def down(self) -> tuple[int, ...]:
-        """The nodes that do not run."""
+        """The nodes whose process is not running."""
         return tuple(node for node, status in self.nodes.items() if not status.running)
 
 
@@ -77,41 +77,41 @@ def start(
     settings: Mapping[str, str | int] | None = None,
     say: Callable[[str], None] | None = None,
 ) -> ClusterStatus:
-    """Start those of the folder's nodes that do not run, and return when all answer.
+    """Start the folder's nodes that are not running, and return when all answer.
 
     Args:
-        folder: where the nodes keep their data; `~/.millstream/brokers` unless said.
-        brokers: how many there are to be, 3 at the first start unless said. A cluster that is
-            there already keeps its number: `add` and `remove` change it.
-        port: of the first node, at the first start; the others follow. Free ones unless said.
-        timeout: seconds the nodes get to answer before all that were started are killed again.
-        settings: Kafka broker settings beside Millstream's own, for this start.
-        say: told what takes time.
+        folder: the data of the nodes, by default `~/.millstream/brokers`.
+        brokers: their number at the first start, by default 3. `add` and `remove` change the
+            number of an existing cluster.
+        port: of the first node at the first start, the others follow; by default free ports.
+        timeout: seconds until all nodes started here are killed if one does not answer.
+        settings: Kafka broker settings for this start, in addition to Millstream's.
+        say: called with progress messages.
 
     Raises:
-        AlreadyRunning: all of them run.
-        InvalidInput: the number is none, or another than the cluster has.
-        Unavailable: a port is taken, or a node ended or did not answer in time.
+        AlreadyRunning: all of them are running.
+        InvalidInput: the number is invalid, or differs from the existing cluster's.
+        Unavailable: a port is in use, or a node exited or did not answer in time.
     """
     place = ClusterFolder.at(folder)
     note = place.note()
     if note is None:
-        note = place.begin(planned(_checked(3 if brokers is None else brokers), first_port=port))
-    _refuse_another_number(place, note, brokers)
-    asleep = status(place.path).down
-    if not asleep:
+        note = place.create(planned(_checked(3 if brokers is None else brokers), first_port=port))
+    _check_number(place, note, brokers)
+    down = status(place.path).down
+    if not down:
         raise AlreadyRunning(
-            f"the folder {place.path} holds one cluster",
+            f"the folder {place.path} runs at most one cluster",
             got=f"one running at {note.address}",
-            do="use that or end it with `millstream down`",
+            do="use that one, or stop it with `millstream down`",
         )
-    _together(place, note, asleep, timeout=timeout, settings=settings, say=say)
-    if len(asleep) == len(note.nodes):
+    _start_nodes(place, note, down, timeout=timeout, settings=settings, say=say)
+    if len(down) == len(note.nodes):
         create_coordinator_topics(note.nodes[1].port)
     return status(place.path)
 
 
-def _together(
+def _start_nodes(
     place: ClusterFolder,
     note: ClusterNote,
     nodes: tuple[int, ...],
@@ -120,36 +120,36 @@ def _together(
     settings: Mapping[str, str | int] | None,
     say: Callable[[str], None] | None,
 ) -> None:
-    """Start nodes side by side: none answers before most controllers are there.
+    """Start nodes in parallel: none answers before a majority of the controllers does.
 
-    When one fails none of those started here goes on, and none that another has started ends.
+    If one fails, those started here are killed, and those started by another process are not.
     """
     ours: set[int] = set()
 
-    def one(node: int) -> None:
+    def start_one(node: int) -> None:
         try:
             broker.start(place.node(node), port=note.nodes[node].port, timeout=timeout,
                          settings=settings, seat=note.seat(node), say=say,
-                         taken=lambda: ours.add(node))  # fmt: skip
+                         on_lock=lambda: ours.add(node))  # fmt: skip
         except BaseException:
             ours.discard(node)
             raise
 
-    def end() -> None:
+    def kill_ours() -> None:
         for node in sorted(ours):
             broker.kill(place.node(node))
 
     with ThreadPoolExecutor(len(nodes)) as pool:
-        starts = [pool.submit(one, node) for node in nodes]
+        starts = [pool.submit(start_one, node) for node in nodes]
         try:
             for started in starts:
                 started.result()
         except BaseException:
             for started in starts:
                 started.cancel()
-            end()
+            kill_ours()
             pool.shutdown()
-            end()  # those that were not yet launched at the first failure
+            kill_ours()  # those that were launched after the first failure
             raise
 
 
@@ -162,7 +162,7 @@ def start_node(
 ) -> BrokerStatus:
     """Start one node again."""
     place = ClusterFolder.at(folder)
-    note = place.known()
+    note = place.existing()
     check_node(note, node)
     return broker.start(place.node(node), port=note.nodes[node].port, timeout=timeout,
                         settings=settings, seat=note.seat(node))  # fmt: skip
@@ -174,18 +174,18 @@ def add(
     timeout: float = 60,
     settings: Mapping[str, str | int] | None = None,
 ) -> int:
-    """Add a broker to the running cluster, and give its number; it holds nothing yet.
+    """Add a broker to the running cluster, and return its number; it has no partitions yet.
 
-    The others that run know it when this returns. It does not vote: the controllers are those
-    the cluster began with.
+    When this returns, all running brokers know it. It is not a controller: those are fixed at the
+    first start.
     """
     place = ClusterFolder.at(folder)
-    note = place.known()
-    if len(note.nodes) >= MOST:
-        raise InvalidInput(f"a local cluster has at most {MOST} brokers", got="one more")
+    note = place.existing()
+    if len(note.nodes) >= MAX_BROKERS:
+        raise InvalidInput(f"a local cluster has at most {MAX_BROKERS} brokers", got="one more")
     node = max(note.nodes) + 1
-    note = replace(note, nodes={**note.nodes, node: NodePlace(free_port())})
-    place.remember(note)
+    note = replace(note, nodes={**note.nodes, node: NodePorts(free_port())})
+    place.replace(note)
     try:
         start_node(node, place.path, timeout=timeout, settings=settings)
     except MillstreamError:
@@ -202,11 +202,11 @@ def _await_known(place: ClusterFolder, note: ClusterNote, node: int, *, timeout:
     while any(found is not None and node not in found.nodes for found in map(identify, others)):
         if time.monotonic() > until:
             raise Unavailable(
-                f"the brokers in {place.path} must come to know the new broker {node}",
-                got=f"some that do not after {timeout:g} s",
-                do="wait: it runs, and `millstream brokers list` shows it when they do",
+                f"the brokers in {place.path} need to discover the new broker {node}",
+                got=f"some that have not after {timeout:g} s",
+                do="wait: it is running, and `millstream brokers list` shows it when they have",
             )
-        time.sleep(_LOOK)
+        time.sleep(_POLL)
 
 
 def remove(
@@ -215,70 +215,70 @@ def remove(
     *,
     settings: Mapping[str, str | int] | None = None,
 ) -> None:
-    """End a broker that holds nothing any more, and forget it with all that is in its folder.
+    """Stop a broker that has no replicas, and delete its folder.
 
-    One that does hold something is started again, with these `settings`, and stays.
+    If it does have replicas, it is started again with these `settings`.
 
     Raises:
-        InvalidInput: it holds something, or it votes.
+        InvalidInput: it has replicas, or it is a controller.
     """
     place = ClusterFolder.at(folder)
-    note = place.known()
+    note = place.existing()
     check_removable(note, node)
-    ran = broker.stop(place.node(node))
+    was_running = broker.stop(place.node(node))
     try:
-        _refuse_to_lose(note, node)
+        _check_empty(note, node)
     except MillstreamError:
-        if ran:
+        if was_running:
             start_node(node, place.path, settings=settings)
         raise
     _forget(place, node)
 
 
-def _refuse_to_lose(note: ClusterNote, node: int) -> None:
-    """Return when the others say that a node that has ended keeps nothing."""
+def _check_empty(note: ClusterNote, node: int) -> None:
+    """Return when the other brokers list no replica on a stopped node."""
     from millstream.kafka.admin.brokers import Brokers
 
     others = replace(note, nodes={n: at for n, at in note.nodes.items() if n != node})
     brokers = Brokers(others.address)
-    until = time.monotonic() + _KNOWN
+    until = time.monotonic() + _PROPAGATION_SECONDS
     while held := brokers.partitions_on(node):
         if time.monotonic() > until:
             raise InvalidInput(
-                "a broker that is taken out needs to hold nothing",
-                got=f"broker {node}, which holds {held[0][0]}/{held[0][1]}"
+                "a broker can be removed only without replicas",
+                got=f"broker {node}, which has {held[0][0]}/{held[0][1]}"
                 + (f" and {len(held) - 1} more" if len(held) > 1 else ""),
-                do="remove it again: what it holds is moved first",
+                do="move them with `millstream brokers move`, and remove it again",
             )
-        time.sleep(_LOOK)
+        time.sleep(_POLL)
 
 
 def check_node(note: ClusterNote, node: int) -> None:
-    """Refuse a number that no node has."""
+    """Refuse a node that does not exist."""
     if node not in note.nodes:
         raise NotFound(
-            f"there is no broker {node}", do=f"there are {', '.join(map(str, sorted(note.nodes)))}"
+            f"there is no broker {node}",
+            do=f"choose one of {', '.join(map(str, sorted(note.nodes)))}",
         )
 
 
 def check_removable(note: ClusterNote, node: int) -> None:
-    """Refuse to take out a node that votes: the controllers must stay those they are."""
+    """Refuse to remove a controller: the controllers are fixed."""
     check_node(note, node)
     if note.nodes[node].controller is not None:
         raise InvalidInput(
-            "a broker that is taken out needs to be one that was added",
+            "a broker can be removed only if it was added",
             got=f"broker {node}, which is one of the controllers "
             f"{', '.join(map(str, sorted(note.controllers)))}",
-            do="move its partitions elsewhere with `millstream brokers move`, and leave it",
+            do="move its partitions to other brokers with `millstream brokers move`, and keep it",
         )
 
 
 def stop(folder: Path | None = None, *, say: Callable[[str], None] | None = None) -> bool:
-    """End all nodes cleanly and return when they are gone; False when none was running.
+    """Shut all nodes down and return when they have exited; False if none was running.
 
-    They go at the same time, for a node hands its partitions over before it ends and needs the
-    controllers for that. One that finds nobody to hand over to is killed; what it had
-    acknowledged is kept even then.
+    They stop in parallel, because a controlled shutdown moves leadership and needs a controller.
+    A node that cannot complete it is killed; acknowledged records survive that too.
     """
     place = ClusterFolder.at(folder)
     note = place.note()
@@ -286,8 +286,8 @@ def stop(folder: Path | None = None, *, say: Callable[[str], None] | None = None
         return False
     folders = [place.node(node) for node in sorted(note.nodes)]
     with ThreadPoolExecutor(len(folders)) as pool:
-        ended = list(pool.map(lambda one: broker.stop(one, timeout=_ENDING, say=say), folders))
-    return any(ended)
+        stopped = pool.map(lambda one: broker.stop(one, timeout=_STOP_SECONDS, say=say), folders)
+        return any(list(stopped))
 
 
 def stop_all(*, say: Callable[[str], None] | None = None) -> int:
@@ -298,7 +298,7 @@ def stop_all(*, say: Callable[[str], None] | None = None) -> int:
 
 
 def kill(folder: Path | None = None) -> bool:
-    """End all nodes at once, by SIGKILL; False when none was running."""
+    """Kill all nodes with SIGKILL; False if none was running."""
     place = ClusterFolder.at(folder)
     note = place.note()
     nodes = [] if note is None else sorted(note.nodes)
@@ -307,15 +307,15 @@ def kill(folder: Path | None = None) -> bool:
 
 
 def status(folder: Path | None = None) -> ClusterStatus:
-    """What the nodes are doing now."""
+    """The current status of the nodes."""
     place = ClusterFolder.at(folder)
     note = place.note()
     if note is None:
         return ClusterStatus(place.path, None, 0, {}, ())
     folders = {node: place.node(node) for node in sorted(note.nodes)}
     with ThreadPoolExecutor(len(folders)) as pool:
-        told = dict(zip(folders, pool.map(broker.status, folders.values()), strict=True))
-    return ClusterStatus(place.path, note.address, note.copies, told, tuple(note.controllers))
+        nodes = dict(zip(folders, pool.map(broker.status, folders.values()), strict=True))
+    return ClusterStatus(place.path, note.address, note.copies, nodes, tuple(note.controllers))
 
 
 def running_address(folder: Path | None = None) -> str | None:
@@ -324,35 +324,35 @@ def running_address(folder: Path | None = None) -> str | None:
 
 
 def is_chosen(folder: Path | None = None) -> bool:
-    """Whether it was a cluster, and not the one broker, that was started last."""
+    """Whether a cluster, and not the single broker, was started last."""
     note = ClusterFolder.at(folder).note()
     return note is not None and note.chosen
 
 
 def choose(*, chosen: bool, folder: Path | None = None) -> None:
-    """Have `up` start this cluster by itself from now on, or no longer."""
+    """Set whether `up` starts this cluster by default."""
     place = ClusterFolder.at(folder)
     note = place.note()
     if note is not None and note.chosen is not chosen:
-        place.remember(replace(note, chosen=chosen))
+        place.replace(replace(note, chosen=chosen))
 
 
 def _forget(place: ClusterFolder, node: int) -> None:
-    note = place.known()
-    place.remember(replace(note, nodes={n: at for n, at in note.nodes.items() if n != node}))
+    note = place.existing()
+    place.replace(replace(note, nodes={n: at for n, at in note.nodes.items() if n != node}))
     shutil.rmtree(place.node(node), ignore_errors=True)
 
 
 def _checked(brokers: int) -> int:
-    if isinstance(brokers, bool) or not isinstance(brokers, int) or not 1 <= brokers <= MOST:
-        raise InvalidInput(f"a local cluster has 1 to {MOST} brokers", got=repr(brokers))
+    if isinstance(brokers, bool) or not isinstance(brokers, int) or not 1 <= brokers <= MAX_BROKERS:
+        raise InvalidInput(f"a local cluster has 1 to {MAX_BROKERS} brokers", got=repr(brokers))
     return brokers
 
 
-def _refuse_another_number(place: ClusterFolder, note: ClusterNote, brokers: int | None) -> None:
+def _check_number(place: ClusterFolder, note: ClusterNote, brokers: int | None) -> None:
     if brokers is not None and _checked(brokers) != len(note.nodes):
         raise InvalidInput(
             f"the cluster in {place.path} has {len(note.nodes)} brokers",
             got=f"{brokers}",
-            do="change that with `millstream brokers add` and `remove` while it is up",
+            do="change that with `millstream brokers add` and `remove` while it is running",
         )

@@ -1,7 +1,7 @@
-"""The folder of a local cluster: which nodes it has, where they listen, who votes.
+"""The folder of a local cluster: its nodes, their ports, and which of them are controllers.
 
-cluster.json   format, the cluster's id, how many copies topics have, the nodes and their ports
-1/ 2/ 3/ …     one broker's folder each
+cluster.json   format, cluster id, default replication factor, the nodes and their ports
+1/ 2/ 3/ …     the folder of each broker
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _HEAP = 320
 
 
 @dataclass(frozen=True)
-class NodePlace:
-    """Where one node listens: for clients, and, if it votes, for the other controllers."""
+class NodePorts:
+    """The ports of one node: for clients, and, if it is a controller, for controllers."""
 
     port: int
     controller: int | None = None
@@ -34,34 +34,34 @@ class NodePlace:
 
 @dataclass(frozen=True)
 class ClusterNote:
-    """What a cluster remembers between starts; `chosen` says that `up` starts it by itself."""
+    """The contents of `cluster.json`; if `chosen`, `up` starts this cluster by default."""
 
     cluster: str
     copies: int
-    nodes: Mapping[int, NodePlace] = field(default_factory=dict)
+    nodes: Mapping[int, NodePorts] = field(default_factory=dict)
     chosen: bool = True
 
     @property
     def controllers(self) -> dict[int, int]:
-        """The nodes that vote, and their ports."""
+        """The controllers and their ports."""
         return {
-            node: place.controller
-            for node, place in self.nodes.items()
-            if place.controller is not None
+            node: ports.controller
+            for node, ports in self.nodes.items()
+            if ports.controller is not None
         }
 
     @property
     def address(self) -> str:
-        """Where clients begin: any of the nodes will do."""
-        return ",".join(f"127.0.0.1:{place.port}" for _, place in sorted(self.nodes.items()))
+        """The bootstrap servers: all nodes."""
+        return ",".join(f"127.0.0.1:{ports.port}" for _, ports in sorted(self.nodes.items()))
 
     def seat(self, node: int) -> Seat:
         return Seat(self.controllers, node, self.cluster, self.copies, _HEAP)
 
-    def text(self) -> str:
+    def to_json(self) -> str:
         nodes = {
-            str(node): {"port": place.port, "controller": place.controller}
-            for node, place in sorted(self.nodes.items())
+            str(node): {"port": ports.port, "controller": ports.controller}
+            for node, ports in sorted(self.nodes.items())
         }
         return json.dumps(
             {"format": FORMAT, "cluster": self.cluster, "copies": self.copies,
@@ -69,32 +69,32 @@ class ClusterNote:
         )  # fmt: skip
 
 
-def _note(told: Any) -> ClusterNote:
-    if told["format"] != FORMAT:
-        raise ValueError(f"format {told['format']}")
+def _from_json(stored: Any) -> ClusterNote:
+    if stored["format"] != FORMAT:
+        raise ValueError(f"format {stored['format']}")
     nodes = {
-        int(node): NodePlace(int(at["port"]), at["controller"])
-        for node, at in told["nodes"].items()
+        int(node): NodePorts(int(ports["port"]), ports["controller"])
+        for node, ports in stored["nodes"].items()
     }
-    return ClusterNote(str(told["cluster"]), int(told["copies"]), nodes, bool(told["chosen"]))
+    return ClusterNote(str(stored["cluster"]), int(stored["copies"]), nodes, bool(stored["chosen"]))
 
 
 def planned(brokers: int, *, first_port: int | None = None) -> ClusterNote:
-    """A new cluster: up to three of its nodes vote, each topic is kept on up to three."""
+    """A new cluster with up to three controllers and up to three replicas of each partition."""
     taken: set[int] = set()
     if first_port is not None:
         taken |= set(range(first_port, first_port + brokers))
-    ports = sorted(taken) or [_fresh(taken) for _ in range(brokers)]
-    voters = 1 if brokers == 2 else min(brokers, 3)  # of two, either would stop the other
+    ports = sorted(taken) or [_new_port(taken) for _ in range(brokers)]
+    controllers = 1 if brokers == 2 else min(brokers, 3)  # two need each other for a majority
     nodes = {
-        number: NodePlace(port, _fresh(taken) if number <= voters else None)
+        number: NodePorts(port, _new_port(taken) if number <= controllers else None)
         for number, port in enumerate(ports, start=1)
     }
     return ClusterNote(new_cluster_id(), min(brokers, 3), nodes)
 
 
-def _fresh(taken: set[int]) -> int:
-    """A free port that is not among those taken, and is from now on."""
+def _new_port(taken: set[int]) -> int:
+    """A free port that is not in `taken`, to which it is added."""
     while (found := free_port()) in taken:
         pass
     taken.add(found)
@@ -103,7 +103,7 @@ def _fresh(taken: set[int]) -> int:
 
 @dataclass(frozen=True)
 class ClusterFolder:
-    """The places inside one cluster's folder."""
+    """The files of one cluster's folder."""
 
     path: Path
 
@@ -121,24 +121,23 @@ class ClusterFolder:
         return self.path / str(node)
 
     def note(self) -> ClusterNote | None:
-        """What the folder remembers, or None when no cluster has used it."""
+        """The contents of `cluster.json`, or None if no cluster has used the folder."""
         try:
-            told = json.loads(self.file.read_text())
-            return _note(told)
+            return _from_json(json.loads(self.file.read_text()))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Damaged(
                 f"a cluster's folder needs a readable {self.file} of format {FORMAT}",
                 got=f"{type(error).__name__}: {error}",
-                do="bring it back from a copy, or move the folder away to begin anew",
+                do="restore it from a backup, or move the folder away and start a new cluster",
             ) from error
 
-    def known(self) -> ClusterNote:
-        """What the folder remembers.
+    def existing(self) -> ClusterNote:
+        """The contents of `cluster.json`.
 
         Raises:
-            NotFound: there has never been a cluster.
+            NotFound: the folder has no cluster.
         """
         note = self.note()
         if note is None:
@@ -155,28 +154,29 @@ class ClusterFolder:
             return note.address
         return None
 
-    def begin(self, note: ClusterNote) -> ClusterNote:
-        """Remember a new cluster, or give the one that somebody else made meanwhile."""
+    def create(self, note: ClusterNote) -> ClusterNote:
+        """Store a new cluster; if another process has stored one meanwhile, return that."""
         with written_in(self.path, "MILLSTREAM_HOME"):
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            fresh = self._written(note)
+            written = self._write(note)
             try:
-                os.link(fresh, self.file)
+                os.link(written, self.file)
             except FileExistsError:
-                return self.known()
+                return self.existing()
             finally:
-                fresh.unlink()
+                written.unlink()
         return note
 
-    def remember(self, note: ClusterNote) -> None:
-        """Remember what has changed."""
+    def replace(self, note: ClusterNote) -> None:
+        """Store a changed cluster."""
         with written_in(self.path, "MILLSTREAM_HOME"):
-            self._written(note).replace(self.file)
+            self._write(note).replace(self.file)
 
-    def _written(self, note: ClusterNote) -> Path:
-        fresh = self.path / f"cluster.json.{os.getpid()}"
-        with fresh.open("w", encoding="ascii") as file:
-            file.write(note.text())
+    def _write(self, note: ClusterNote) -> Path:
+        """Write to a temporary file."""
+        path = self.path / f"cluster.json.{os.getpid()}"
+        with path.open("w", encoding="ascii") as file:
+            file.write(note.to_json())
             file.flush()
             os.fsync(file.fileno())
-        return fresh
+        return path

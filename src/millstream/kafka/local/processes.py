@@ -1,9 +1,8 @@
-"""A process in the background that outlives its starter, one per lock file.
+"""A background process that outlives its starter, one per lock file.
 
 The process inherits an open, locked file and never closes it, so the lock is held exactly as
-long as the process lives: no heartbeat, no clock. The file holds the process id. An id is
-believed only while the lock is held, so an id left behind by a crash, which the system may have
-given to a stranger since, is never signalled.
+long as the process exists: no heartbeat, no clock. The file holds the process id, which is used
+only while the lock is held: after a crash, the system may have given the id to another process.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _POLL = 0.02
-_GLANCE = 0.3  # a look at the lock holds it for microseconds; taking it waits that out
-_EMPTIED = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_CHECK_SECONDS = 0.3  # `held` takes the lock for microseconds; `take` waits for that
+_TRUNCATED = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _CRASHES = ("hs_err_pid*.log", "replay_pid*.log", "core.[0-9]*")
 _CRASHES_KEPT = 3
 _DETACH = 'lock=$1; shift; "$@" & echo $! >"$lock"'
@@ -34,15 +33,15 @@ _DETACH = 'lock=$1; shift; "$@" & echo $! >"$lock"'
 
 @dataclass(frozen=True)
 class ProcessLock:
-    """A lock file, and whoever lives by it."""
+    """A lock file, held by a background process."""
 
     path: Path
 
     def take(self) -> int | None:
-        """Lock the file and give its descriptor, or None when a living process holds it."""
+        """Lock the file and return its descriptor, or None if a process holds it."""
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            until = time.monotonic() + _GLANCE
+            until = time.monotonic() + _CHECK_SECONDS
             while not _locked(descriptor, fcntl.LOCK_EX):
                 if time.monotonic() > until:
                     os.close(descriptor)
@@ -55,7 +54,7 @@ class ProcessLock:
         return descriptor
 
     def held(self) -> bool:
-        """Whether a living process holds the lock; a missing file is held by nobody."""
+        """Whether a process holds the lock; False if the file does not exist."""
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
@@ -66,15 +65,14 @@ class ProcessLock:
             os.close(descriptor)
 
     def holder(self, *, wait: float = 0) -> psutil.Process | None:
-        """The process that holds the lock, or None when there is none.
+        """The process that holds the lock, or None.
 
-        Between locking and launching there is no process yet: that is None too, unless it ends
-        within `wait` seconds.
+        It is also None while a process is being launched; that is awaited for `wait` seconds.
         """
         until = time.monotonic() + wait
         while True:
             process = self._named()
-            # Looked at after the process was found: so it was the holder when it was found.
+            # Checked after the process was found, so it was the holder then.
             if not self.held():
                 return None
             if process is not None or time.monotonic() > until:
@@ -90,17 +88,16 @@ class ProcessLock:
         output: Path,
         environment: Mapping[str, str],
     ) -> None:
-        """Run `command` in `folder`, in a session of its own, as the holder of the taken lock.
+        """Run `command` in `folder`, in a new session, as the holder of the lock.
 
-        What it prints is appended to `output`, which is empty at first and may be emptied at any
-        time. Of the reports that crashed runs left in the folder the newest stay.
-        A shell starts it and ends, so it is nobody's child: it survives the caller, and leaves no
-        zombie with a caller that lives long. The descriptor that `take` gave is closed: from here
-        on the lock is the process's alone.
+        Its output is appended to `output`, which is truncated first and may be truncated at any
+        time. Crash reports of Java in the folder are deleted except the newest ones.
+        It is started by a shell that exits, so it is not a child of the caller: it survives it,
+        and leaves no zombie. The descriptor from `take` is closed: only the process holds the lock.
         """
         try:
-            _forget_crashes(folder)
-            with os.fdopen(os.open(output, _EMPTIED, 0o600), "wb") as sink:
+            _delete_crash_reports(folder)
+            with os.fdopen(os.open(output, _TRUNCATED, 0o600), "wb") as sink:
                 shell = subprocess.Popen(
                     ["/bin/sh", "-c", _DETACH, "sh", str(self.path), *command],
                     stdin=subprocess.DEVNULL,
@@ -118,7 +115,7 @@ class ProcessLock:
             raise OSError(errno.EIO, f"the process id could not be written into {self.path}")
 
     def send(self, number: signal.Signals, *, wait: float = 2) -> bool:
-        """Signal the holder with all it started; False when there is none."""
+        """Signal the holder and its child processes; False if there is none."""
         process = self.holder(wait=wait)
         if process is None or not process.is_running():
             return False
@@ -129,7 +126,7 @@ class ProcessLock:
         return _signal_group(group, number)
 
     def ended(self, timeout: float) -> bool:
-        """Wait until nothing holds the lock; False when something still does after `timeout`."""
+        """Wait until no process holds the lock; False if one still does after `timeout`."""
         until = time.monotonic() + timeout
         while self.held():
             if time.monotonic() > until:
@@ -152,8 +149,8 @@ def _locked(descriptor: int, kind: int) -> bool:
     return True
 
 
-def _forget_crashes(folder: Path) -> None:
-    """A job that crashes Java at every start would fill the disk with Java's reports."""
+def _delete_crash_reports(folder: Path) -> None:
+    """Keep the newest: a job that crashes Java at every start would fill the disk."""
     for pattern in _CRASHES:
         with suppress(FileNotFoundError):
             reports = sorted(folder.glob(pattern), key=lambda one: one.stat().st_mtime)
@@ -162,7 +159,7 @@ def _forget_crashes(folder: Path) -> None:
 
 
 def _signal_group(group: int, number: signal.Signals) -> bool:
-    assert group != os.getpgrp(), "a detached process never shares our group"
+    assert group != os.getpgrp(), "a detached process is in another group"
     try:
         os.killpg(group, number)
     except ProcessLookupError:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def running_address() -> str | None:
-    """Where the local Kafka listens, or None if none runs."""
+    """The address of the local Kafka, or None if none is running."""
     return BrokerFolder.at().running_address() or ClusterFolder.at().running_address()
 
 

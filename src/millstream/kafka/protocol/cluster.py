@@ -112,7 +112,7 @@ def elect_leaders(cluster: Cluster, slots: Iterable[Slot]) -> None:
 
 
 def unregister_broker(cluster: Cluster, node: int) -> None:
-    """Remove a broker that has stopped for good from the cluster."""
+    """Remove a broker that has stopped permanently from the cluster."""
     _call(cluster, unregister_broker_request(node), parse_unregister_broker_response)
 
 

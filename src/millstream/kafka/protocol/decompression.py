@@ -1,4 +1,4 @@
-"""Decompresses record batches read_into a buffer that the next fetch reuses.
+"""Decompresses record batches into a buffer that the next fetch reuses.
 
 A few kilobytes can decompress to gigabytes, so records are decompressed in pieces: a piece ends
 after the batch that makes it large enough, or after a complete record inside a batch.

@@ -172,7 +172,7 @@ def _create(path: Path, payload: pa.Buffer) -> None:
     except OSError as error:
         path.unlink(missing_ok=True)
         raise MillstreamError(
-            f"writing {path} needs a disk that takes it",
+            f"writing {path} needs a writable disk with free space",
             got=str(error.strerror or error),
             do="free some space or fix the permissions, then start again: nothing is lost",
         ) from error

@@ -28,7 +28,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 def numbered(log: Log, topic: str, count: int = 10, *, partitions: int = 1) -> None:
-    """Records "0", "1", … one minute apart, in turn over the partitions."""
+    """Records "0", "1", … one minute apart, round-robin over the partitions."""
     log.topics.create(topic, partitions=partitions, settings={"retention.ms": -1})
     with Producer(log.address) as producer:
         for number in range(count):
@@ -40,7 +40,7 @@ def numbered(log: Log, topic: str, count: int = 10, *, partitions: int = 1) -> N
             )
 
 
-def test_reading_to_the_end_ends_there(log: Log, topic: str) -> None:
+def test_until_end_stops_at_the_end(log: Log, topic: str) -> None:
     numbered(log, topic)
 
     with log.consumer(topic, until_end=True) as consumer:
@@ -60,7 +60,7 @@ def test_an_empty_topic_is_read_at_once(log: Log, topic: str) -> None:
     assert time.monotonic() - begun < 3
 
 
-def test_a_loop_goes_on_with_new_records_until_it_is_stopped(log: Log, topic: str) -> None:
+def test_a_loop_reads_new_records_until_it_is_stopped(log: Log, topic: str) -> None:
     log.topics.create(topic)
     seen = []
     with log.consumer(topic) as consumer:
@@ -81,7 +81,7 @@ def test_a_loop_goes_on_with_new_records_until_it_is_stopped(log: Log, topic: st
     assert seen == [b"one", b"two", b"last"]
 
 
-def test_stopping_from_outside_ends_a_loop_that_waits(log: Log, topic: str) -> None:
+def test_stop_from_another_thread_ends_a_waiting_loop(log: Log, topic: str) -> None:
     log.topics.create(topic)
     with log.consumer(topic) as consumer:
         threading.Timer(0.3, consumer.stop).start()
@@ -89,7 +89,7 @@ def test_stopping_from_outside_ends_a_loop_that_waits(log: Log, topic: str) -> N
         assert list(consumer) == []
 
 
-def test_a_loop_that_was_left_goes_on_where_it_was(log: Log, topic: str) -> None:
+def test_reading_continues_after_a_break(log: Log, topic: str) -> None:
     numbered(log, topic)
     with log.consumer(topic, until_end=True) as consumer:
         for record in consumer:
@@ -124,7 +124,7 @@ def test_reading_begins_at_the_start_the_end_a_time_or_an_offset(
     assert values == ([] if first is None else [b"%d" % i for i in range(first, 10)])
 
 
-def test_reading_begins_so_long_ago(log: Log, topic: str) -> None:
+def test_reading_begins_at_a_time_before_now(log: Log, topic: str) -> None:
     log.topics.create(topic)
     now = datetime.now(UTC)
     with Producer(log.address) as producer:
@@ -134,7 +134,7 @@ def test_reading_begins_so_long_ago(log: Log, topic: str) -> None:
     assert log.values(topic, start=timedelta(hours=4)) == [b"3", b"1"]
 
 
-def test_going_back_by_offset_and_by_time_and_forth_again(log: Log, topic: str) -> None:
+def test_seeking_by_offset_and_by_time_in_both_directions(log: Log, topic: str) -> None:
     numbered(log, topic)
     with log.consumer(topic) as consumer:
         records = iter(consumer)
@@ -156,7 +156,7 @@ def test_going_back_by_offset_and_by_time_and_forth_again(log: Log, topic: str) 
         assert next(records).value == b"new"
 
 
-def test_some_partitions_can_be_read_alone(log: Log, topic: str) -> None:
+def test_only_some_partitions_can_be_read(log: Log, topic: str) -> None:
     numbered(log, topic, partitions=3)
 
     assert {record.partition for record in log.read(topic, partitions=[0, 2])} == {0, 2}
@@ -199,7 +199,7 @@ def test_a_paused_partition_waits_and_loses_nothing(log: Log, topic: str) -> Non
     assert sorted(map(str, values)) == sorted(str(b"%d" % i) for i in range(20))
 
 
-def test_what_left_the_log_before_it_was_read_is_told_until_one_moves(log: Log, topic: str) -> None:
+def test_records_removed_before_they_were_read_raise_until_a_seek(log: Log, topic: str) -> None:
     numbered(log, topic)
     with log.consumer(topic, group=topic) as consumer:
         assert [record.value for _, record in zip(range(2), consumer, strict=False)] == [b"0", b"1"]
@@ -216,7 +216,7 @@ def test_what_left_the_log_before_it_was_read_is_told_until_one_moves(log: Log, 
         assert next(iter(consumer)).value == b"6"
 
 
-def test_a_dropped_client_is_gone_at_once_and_not_in_a_foreign_thread(log: Log, topic: str) -> None:
+def test_a_client_without_references_is_freed_at_once(log: Log, topic: str) -> None:
     numbered(log, topic)
     gc.disable()
     try:
@@ -234,7 +234,7 @@ def test_a_dropped_client_is_gone_at_once_and_not_in_a_foreign_thread(log: Log, 
         gc.enable()
 
 
-def test_a_topic_made_anew_under_a_reader_is_no_end_to_wait_for(log: Log, topic: str) -> None:
+def test_a_group_reads_a_recreated_topic_from_its_start(log: Log, topic: str) -> None:
     numbered(log, topic)
     log.topics.create(f"{topic}-b")
     with log.consumer(topic, group=topic, commit="manual") as consumer:
@@ -246,12 +246,12 @@ def test_a_topic_made_anew_under_a_reader_is_no_end_to_wait_for(log: Log, topic:
     log.topics.create(topic)
     log.fill(topic, [b"new"])
 
-    # Kafka forgets the offsets of a deleted topic, so the group begins anew.
+    # Kafka forgets the offsets of a deleted topic, so the group starts again.
     assert log.values(topic, group=topic) == [b"new"]
 
 
 @pytest.mark.parametrize("offset", [3, 0])
-def test_an_offset_that_is_gone_is_refused_when_it_is_asked_for(
+def test_a_removed_offset_is_refused_as_start_and_by_seek(
     log: Log, topic: str, offset: int
 ) -> None:
     numbered(log, topic)
@@ -264,7 +264,7 @@ def test_an_offset_that_is_gone_is_refused_when_it_is_asked_for(
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"start": "middle"}, "start needs .* got 'middle'"),
         ({"start": 5}, "start needs .* got 5"),
@@ -281,18 +281,18 @@ def test_an_offset_that_is_gone_is_refused_when_it_is_asked_for(
         ({"isolation": "none"}, "isolation needs .* got 'none'"),
         ({"commit": "auto"}, 'commit="auto" needs a group'),
         ({"commit": "never", "group": "g"}, "commit needs .* got 'never'"),
-        ({"settings": {"group.id": "x"}}, "group.id needs to be left to group="),
+        ({"settings": {"group.id": "x"}}, "group.id needs to be set by group="),
         ({"settings": {"fetch.min.bytes": "many"}}, "fetch.min.bytes needs .* got 'many'"),
         ({"settings": {"fetch.min.byte": 1}}, "got 'fetch.min.byte'"),
-        ({"settings": {5: 1}}, "name of text; got 5"),
+        ({"settings": {5: 1}}, "name that is text; got 5"),
     ],
 )
-def test_an_option_that_cannot_be_is_named(
-    log: Log, topic: str, options: dict[str, Any], said: str
+def test_an_invalid_option_is_named(
+    log: Log, topic: str, options: dict[str, Any], message: str
 ) -> None:
     numbered(log, topic)
 
-    with pytest.raises(InvalidInput, match=said):
+    with pytest.raises(InvalidInput, match=message):
         log.consumer(topic, **options)
 
 
@@ -309,13 +309,13 @@ def test_a_consumer_needs_topics_that_exist(log: Log, topic: str) -> None:
         Consumer("a b", kafka="127.0.0.1:1")
 
 
-def test_offsets_belong_to_one_topic(log: Log, topic: str) -> None:
+def test_start_by_offsets_needs_one_topic(log: Log, topic: str) -> None:
     with pytest.raises(InvalidInput, match="start by offsets needs one topic"):
         log.consumer(topic, f"{topic}-b", start={0: 0})
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         (lambda it: it.commit(), "commit() needs a consumer in a group"),
         (lambda it: it.committed(), "committed() needs a consumer in a group"),
@@ -327,10 +327,10 @@ def test_offsets_belong_to_one_topic(log: Log, topic: str) -> None:
         (lambda it: it.batches(rows=0), "rows needs a whole number from 1 on; got 0"),
     ],
 )
-def test_a_call_that_cannot_be_is_named(log: Log, topic: str, call: Any, said: str) -> None:
+def test_an_invalid_call_is_refused(log: Log, topic: str, call: Any, message: str) -> None:
     numbered(log, topic)
 
-    with log.consumer(topic) as consumer, pytest.raises(InvalidInput, match=re.escape(said)):
+    with log.consumer(topic) as consumer, pytest.raises(InvalidInput, match=re.escape(message)):
         call(consumer)
 
 
@@ -346,7 +346,7 @@ def test_a_closed_consumer_reads_nothing(log: Log, topic: str) -> None:
         consumer.batches()
 
 
-def test_header_names_that_are_no_text_stop_no_reader(broker: ThrowAwayBroker, topic: str) -> None:
+def test_header_names_that_are_not_utf8_are_replaced(broker: ThrowAwayBroker, topic: str) -> None:
     Topics(broker.address).create(topic)
     names = (b"a", b"\xff", b"b")
     records = tuple(Written(n, b"v%d" % n, headers=((name, b"1"),)) for n, name in enumerate(names))

@@ -1,4 +1,4 @@
-"""Damaged batches on a real broker's disk: the offsets they take up, and everything around them."""
+"""Damaged batches on a real broker's disk: their offsets, and the records around them."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ if TYPE_CHECKING:
 
 HARMS: dict[Harm, str] = {
     flipped: "fails its checksum",
-    scrambled: "cannot be unpacked",
-    unknown_codec: "is packed in a way that is not known here",
+    scrambled: "cannot be decompressed",
+    unknown_codec: "has a compression that is not supported",
 }
 SIZES = (10, 1, 700, 3, 10)
 
 
 @pytest.fixture(scope="module")
 def hurt() -> Iterator[ThrowAwayBroker]:
-    """A broker whose files are changed."""
+    """A broker whose log files are damaged."""
     with local_broker() as made:
         yield made
 
@@ -69,7 +69,7 @@ def filled(broker: ThrowAwayBroker, sizes: tuple[int, ...] = SIZES, partitions: 
 def harmed(
     broker: ThrowAwayBroker, topic: str, harms: dict[int, Harm], partition: int = 0
 ) -> list[Stored]:
-    """Damage batches by their number; gives the batches as they were laid out."""
+    """Damage batches by their number; returns all batches as they were."""
     found: list[Stored] = []
 
     def change(batches: list[Stored]) -> None:
@@ -81,30 +81,32 @@ def harmed(
     return found
 
 
-def test_the_checksum_here_is_castagnolis() -> None:
+def test_the_checksum_of_these_tests_is_crc32c() -> None:
     assert crc32c(b"123456789") == 0xE3069283
 
 
 @pytest.mark.parametrize("harm", HARMS, ids=lambda harm: harm.__name__)
-def test_reading_goes_on_after_each_damaged_batch_and_says_what_is_lost(
+def test_skip_damaged_continues_after_each_batch_and_reports_its_offsets(
     hurt: ThrowAwayBroker, harm: Harm
 ) -> None:
     topic = filled(hurt)
-    laid = harmed(hurt, topic, {0: harm, 2: harm, 4: harm})
-    assert [batch.last - batch.first + 1 for batch in laid] == list(SIZES)
-    told: list[LostOffsets] = []
+    batches = harmed(hurt, topic, {0: harm, 2: harm, 4: harm})
+    assert [batch.last - batch.first + 1 for batch in batches] == list(SIZES)
+    lost: list[LostOffsets] = []
     cluster = Cluster(hurt.address)
     with Consumer(topic, kafka=cluster, until_end=True) as consumer:
-        offsets = [record.offset for record in skip_damaged(consumer, cluster, told.append)]
+        offsets = [record.offset for record in skip_damaged(consumer, cluster, lost.append)]
     assert offsets == [10, *range(711, 714)]
-    assert told == [LostOffsets(0, batch.first, batch.last + 1, HARMS[harm])
-                    for batch in (laid[0], laid[2], laid[4])]  # fmt: skip
+    assert lost == [LostOffsets(0, batch.first, batch.last + 1, HARMS[harm])
+                    for batch in (batches[0], batches[2], batches[4])]  # fmt: skip
     assert (
-        str(told[2]) == f"partition 0: offsets 714 to 723 cannot be read: the batch {HARMS[harm]}"
+        str(lost[2]) == f"partition 0: offsets 714 to 723 cannot be read: the batch {HARMS[harm]}"
     )
 
 
-def test_a_consumer_names_the_place_and_goes_on_after_a_seek(hurt: ThrowAwayBroker) -> None:
+def test_a_consumer_raises_with_the_offset_and_continues_after_a_seek(
+    hurt: ThrowAwayBroker,
+) -> None:
     topic = filled(hurt)
     harmed(hurt, topic, {1: scrambled})
     with Consumer(topic, kafka=hurt.address, until_end=True) as consumer:
@@ -121,21 +123,21 @@ def test_a_consumer_names_the_place_and_goes_on_after_a_seek(hurt: ThrowAwayBrok
 def test_other_partitions_lose_and_repeat_nothing(hurt: ThrowAwayBroker) -> None:
     topic = filled(hurt, (30, 200, 30), partitions=3)
     harmed(hurt, topic, {1: flipped}, partition=1)
-    told: list[LostOffsets] = []
+    lost: list[LostOffsets] = []
     cluster = Cluster(hurt.address)
     with Consumer(topic, kafka=cluster, until_end=True) as consumer:
         seen = sorted((record.partition, record.offset)
-                      for record in skip_damaged(consumer, cluster, told.append))  # fmt: skip
-    whole = [(partition, offset) for partition in range(3) for offset in range(260)]
-    assert seen == [place for place in whole if place[0] != 1 or not 30 <= place[1] < 230]
-    assert told == [LostOffsets(1, 30, 230, "fails its checksum")]
+                      for record in skip_damaged(consumer, cluster, lost.append))  # fmt: skip
+    assert seen == [(partition, offset) for partition in range(3) for offset in range(260)
+                    if partition != 1 or not 30 <= offset < 230]  # fmt: skip
+    assert lost == [LostOffsets(1, 30, 230, "fails its checksum")]
 
 
-def test_the_end_of_a_batch_is_found_from_within_it(hurt: ThrowAwayBroker) -> None:
+def test_the_end_of_a_batch_is_found_from_an_offset_inside_it(hurt: ThrowAwayBroker) -> None:
     topic = filled(hurt)
     harmed(hurt, topic, {2: scrambled})
     link = Link(Cluster(hurt.address))
-    found = lost_offsets(link, DamagedBatch((topic, 0), 11, "cannot be unpacked"))
+    found = lost_offsets(link, DamagedBatch((topic, 0), 11, "cannot be decompressed"))
     assert (found.first, found.next) == (11, 711)
 
 
@@ -143,41 +145,41 @@ def test_the_end_of_a_batch_is_found_from_within_it(hurt: ThrowAwayBroker) -> No
     "harms",
     [{0: flipped}, {4: scrambled}, {1: flipped, 2: scrambled}, dict.fromkeys(range(5), flipped)],
 )
-def test_pages_show_every_record_once_and_what_is_lost(
+def test_pages_show_every_record_once_and_the_lost_offsets(
     hurt: ThrowAwayBroker, harms: dict[int, Harm]
 ) -> None:
     topic = filled(hurt)
-    laid = harmed(hurt, topic, harms)
-    expected = [offset for number, batch in enumerate(laid) if number not in harms
+    batches = harmed(hurt, topic, harms)
+    expected = [offset for number, batch in enumerate(batches) if number not in harms
                 for offset in range(batch.first, batch.last + 1)]  # fmt: skip
-    gone = {(laid[number].first, laid[number].last + 1) for number in harms}
+    damaged = {(batches[number].first, batches[number].last + 1) for number in harms}
     for forward in (True, False):
-        seen, said = walked(hurt, topic, forward=forward)
+        seen, lost = walked(hurt, topic, forward=forward)
         assert seen == expected
-        assert said == gone
+        assert lost == damaged
 
 
 def walked(
     broker: ThrowAwayBroker, topic: str, *, forward: bool
 ) -> tuple[list[int], set[tuple[int, int]]]:
-    """All records of a topic, a page at a time, and all that was said to be lost."""
+    """The offsets of all records of a topic, page by page, and those reported as lost."""
     cluster = Cluster(broker.address)
-    places = None
+    cursor = None
     seen: list[int] = []
-    said: set[tuple[int, int]] = set()
+    lost: set[tuple[int, int]] = set()
     for _ in range(40):
         pages = Pages(cluster, topic, bounds=Bounds(seconds=30))
         if forward:
-            page = pages.after(places or pages.first, Selection(), 100)
+            page = pages.after(cursor or pages.first, Selection(), 100)
             seen += [record.offset for record in page.records]
-            places = page.later
+            cursor = page.later
         else:
-            page = pages.before(places or pages.end, Selection(), 100)
+            page = pages.before(cursor or pages.end, Selection(), 100)
             seen = [record.offset for record in page.records] + seen
-            places = page.earlier
-        said |= {(one.first, one.next) for one in page.lost}
-        if places is None:
-            return seen, said
+            cursor = page.earlier
+        lost |= {(one.first, one.next) for one in page.lost}
+        if cursor is None:
+            return seen, lost
     raise AssertionError("paging does not come to an end")
 
 
@@ -192,13 +194,13 @@ def test_a_record_in_a_damaged_batch_is_refused_with_the_reason(hurt: ThrowAwayB
     assert found.offset == 711
 
 
-def test_a_batch_of_an_unknown_format_is_passed_over_too(hurt: ThrowAwayBroker) -> None:
+def test_a_batch_of_an_unknown_format_is_skipped_too(hurt: ThrowAwayBroker) -> None:
     topic = filled(hurt)
     harmed(hurt, topic, {1: other_format, 3: other_format})
-    told: list[LostOffsets] = []
+    lost: list[LostOffsets] = []
     cluster = Cluster(hurt.address)
     with Consumer(topic, kafka=cluster, until_end=True) as consumer:
-        offsets = [record.offset for record in skip_damaged(consumer, cluster, told.append)]
+        offsets = [record.offset for record in skip_damaged(consumer, cluster, lost.append)]
     assert offsets == [*range(10), *range(11, 711), *range(714, 724)]
-    why = "is of format 3, which is not known here"
-    assert told == [LostOffsets(0, 10, 11, why), LostOffsets(0, 711, 714, why)]
+    why = "is of format 3, which is not supported"
+    assert lost == [LostOffsets(0, 10, 11, why), LostOffsets(0, 711, 714, why)]

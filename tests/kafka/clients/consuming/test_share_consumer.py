@@ -41,7 +41,7 @@ def numbers(count: int) -> list[bytes]:
 
 
 def take(consumer: ms.ShareConsumer, count: int) -> list[SharedRecord]:
-    """So many records, each done when the next is asked for."""
+    """Read `count` records; each is acknowledged when the next one is requested."""
     found = []
     for record in consumer:
         found.append(record)
@@ -58,7 +58,7 @@ def filled(log: Log, topic: str) -> str:
     return topic
 
 
-def test_members_share_all_records_and_each_goes_to_one(log: Log, filled: str) -> None:
+def test_each_record_is_delivered_to_one_member(log: Log, filled: str) -> None:
     members = [queue(log, filled) for _ in range(2)]
     seen: list[bytes | None] = []
 
@@ -77,9 +77,7 @@ def test_members_share_all_records_and_each_goes_to_one(log: Log, filled: str) -
     assert Counter(seen) == Counter(numbers(20))
 
 
-def test_a_released_record_comes_again_counted_and_a_rejected_one_never(
-    log: Log, filled: str
-) -> None:
+def test_a_released_record_is_redelivered_and_a_rejected_one_is_not(log: Log, filled: str) -> None:
     seen: list[tuple[bytes | None, int]] = []
     with queue(log, filled) as consumer:
         for record in consumer:
@@ -96,7 +94,7 @@ def test_a_released_record_comes_again_counted_and_a_rejected_one_never(
     assert Counter(seen) == Counter([*((value, 1) for value in numbers(20)), (b"0003", 2)])
 
 
-def test_what_was_done_never_comes_again_and_what_was_not_handed_out_does(
+def test_acknowledged_records_are_not_redelivered_and_fetched_ones_are_released(
     log: Log, filled: str
 ) -> None:
     with queue(log, filled) as consumer:
@@ -107,7 +105,7 @@ def test_what_was_done_never_comes_again_and_what_was_not_handed_out_does(
     assert done | set(rest) == set(numbers(20))
 
 
-def test_an_exception_gives_the_record_back(log: Log, filled: str) -> None:
+def test_an_exception_releases_the_record(log: Log, filled: str) -> None:
     failed: list[bytes | None] = []
 
     def fail() -> None:
@@ -124,42 +122,44 @@ def test_an_exception_gives_the_record_back(log: Log, filled: str) -> None:
     assert again[failed[0]] == 2
 
 
-def test_a_worker_that_dies_with_a_record_leaves_it_to_another(log: Log, filled: str) -> None:
+def test_the_record_of_a_dead_member_goes_to_another(log: Log, filled: str) -> None:
     with queue(log, filled, lock="3 seconds") as consumer:
         assert consumer.lock == 3
     with subprocess.Popen(
         [sys.executable, "-c", WORKER, log.address, filled], stdout=subprocess.PIPE, text=True
     ) as worker:
         assert worker.stdout is not None
-        held = worker.stdout.readline().strip().encode()
+        locked = worker.stdout.readline().strip().encode()
         os.kill(worker.pid, signal.SIGKILL)
     with queue(log, filled) as consumer:
         got = take(consumer, 20)
 
-    came = {record.value: record.deliveries for record in got}
-    assert set(came) == set(numbers(20))
-    assert came[held] >= 2
+    deliveries = {record.value: record.deliveries for record in got}
+    assert set(deliveries) == set(numbers(20))
+    assert deliveries[locked] >= 2
 
 
-def test_a_slow_record_blocks_no_other(log: Log, topic: str) -> None:
+def test_a_slow_record_does_not_block_others(log: Log, topic: str) -> None:
     log.topics.create(topic)
     for value in numbers(5):
         log.fill(topic, [value])
     with queue(log, topic, most=1) as slow:
-        [held] = take(slow, 1)
+        [first] = take(slow, 1)
         with queue(log, topic, most=1) as quick:
             others = [record.value for record in take(quick, 4)]
 
-    assert {held.value, *others} == set(numbers(5))
+    assert {first.value, *others} == set(numbers(5))
 
 
-def test_work_that_outlasts_the_lock_is_told_and_comes_again(log: Log, topic: str) -> None:
+def test_acknowledging_after_the_lock_expired_raises_and_the_record_is_redelivered(
+    log: Log, topic: str
+) -> None:
     log.topics.create(topic)
     log.fill(topic, [b"slow"])
     with queue(log, topic, lock="2 seconds") as consumer:
         [record] = take(consumer, 1)
         time.sleep(4)
-        with pytest.raises(MillstreamError, match=r"within 2 s; got a lock that had run out"):
+        with pytest.raises(MillstreamError, match=r"within 2 s; got a lock that has expired"):
             consumer.acknowledge(record)
         [again] = take(consumer, 1)
 
@@ -167,10 +167,10 @@ def test_work_that_outlasts_the_lock_is_told_and_comes_again(log: Log, topic: st
     assert again.deliveries > record.deliveries
 
 
-def test_without_the_word_of_the_cluster_work_is_done_twice_in_silence(
+def test_without_the_check_of_the_response_a_record_is_processed_twice_silently(
     log: Log, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The guard of the test above, switched off: the refusal of an acknowledgement is told."""
+    """Shows that the test above depends on reading the response to acknowledgements."""
     log.topics.create(topic)
     log.fill(topic, [b"slow"])
     with queue(log, topic, lock="2 seconds") as consumer:
@@ -183,7 +183,7 @@ def test_without_the_word_of_the_cluster_work_is_done_twice_in_silence(
     assert (record.value, again.value) == (b"slow", b"slow")
 
 
-def test_a_record_is_handed_out_so_often_and_no_more(log: Log, topic: str) -> None:
+def test_a_record_is_delivered_at_most_attempts_times(log: Log, topic: str) -> None:
     log.topics.create(topic)
     log.fill(topic, [b"poison", b"good"])
     seen: list[tuple[bytes | None, int]] = []
@@ -201,14 +201,14 @@ def test_a_record_is_handed_out_so_often_and_no_more(log: Log, topic: str) -> No
     assert Counter(seen) == Counter([(b"poison", 1), (b"poison", 2), (b"good", 1), (b"last", 1)])
 
 
-def test_a_new_group_begins_where_it_is_told(log: Log, topic: str) -> None:
+def test_a_new_group_begins_at_start(log: Log, topic: str) -> None:
     log.topics.create(topic)
     log.fill(topic, [b"old"])
     with queue(log, topic, start="end") as consumer:
-        came = threading.Event()
+        received = threading.Event()
 
         def send() -> None:
-            while not came.wait(0.5):
+            while not received.wait(0.5):
                 log.fill(topic, [b"new"])
 
         sender = threading.Thread(target=send)
@@ -216,17 +216,17 @@ def test_a_new_group_begins_where_it_is_told(log: Log, topic: str) -> None:
         try:
             [record] = take(consumer, 1)
         finally:
-            came.set()
+            received.set()
             sender.join()
 
     assert record.value == b"new"
 
 
-def test_records_of_aborted_transactions_are_not_handed_out(log: Log, topic: str) -> None:
+def test_records_of_aborted_transactions_are_not_delivered(log: Log, topic: str) -> None:
     log.topics.create(topic)
     with ms.Producer(log.address, transactional_id=topic) as producer:
         with pytest.raises(ZeroDivisionError), producer.transaction():  # noqa: PT012
-            producer.send(topic, b"taken back")
+            producer.send(topic, b"aborted")
             raise ZeroDivisionError
         with producer.transaction():
             producer.send(topic, b"good")
@@ -236,20 +236,20 @@ def test_records_of_aborted_transactions_are_not_handed_out(log: Log, topic: str
     assert record.value == b"good"
 
 
-def test_only_the_record_in_hand_can_be_settled_and_once(log: Log, filled: str) -> None:
+def test_only_the_last_record_can_be_acknowledged_and_once(log: Log, filled: str) -> None:
     with queue(log, filled) as consumer:
         first, second = take(consumer, 2)
-        with pytest.raises(InvalidInput, match="handed out last"):
+        with pytest.raises(InvalidInput, match="the last record delivered"):
             consumer.acknowledge(first)
         consumer.acknowledge(second)
-        with pytest.raises(InvalidInput, match="handed out last"):
+        with pytest.raises(InvalidInput, match="the last record delivered"):
             consumer.release(second)
     with pytest.raises(InvalidInput, match="a closed one"):
         next(iter(consumer))
     consumer.close()
 
 
-def test_a_loop_can_be_stopped_from_elsewhere(log: Log, topic: str) -> None:
+def test_stop_ends_the_loop(log: Log, topic: str) -> None:
     log.topics.create(topic)
     with queue(log, topic) as consumer:
         consumer.stop()
@@ -257,7 +257,7 @@ def test_a_loop_can_be_stopped_from_elsewhere(log: Log, topic: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"group": ""}, "a group needs a name"),
         ({"start": "yesterday"}, 'start needs "start" or "end"'),
@@ -265,22 +265,22 @@ def test_a_loop_can_be_stopped_from_elsewhere(log: Log, topic: str) -> None:
         ({"most": 0}, "most needs a whole number from 1 on; got 0"),
         ({"lock": "1 ms"}, r"group setting share\.record\.lock.* at least 1000"),
         ({"isolation": "none"}, "isolation needs"),
-        ({"settings": {"group.id": "x"}}, "left to group="),
+        ({"settings": {"group.id": "x"}}, "set by group="),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_sentence(
-    log: Log, topic: str, options: dict[str, Any], said: str
+def test_an_invalid_option_is_refused(
+    log: Log, topic: str, options: dict[str, Any], message: str
 ) -> None:
     log.topics.create(topic)
-    with pytest.raises((InvalidInput, InvalidSpec), match=said):
+    with pytest.raises((InvalidInput, InvalidSpec), match=message):
         queue(log, topic, **options)
 
 
-def test_a_topic_that_is_not_there_is_named(log: Log) -> None:
+def test_a_missing_topic_is_named(log: Log) -> None:
     with pytest.raises(NotFound, match="the topic no-such does not exist"):
         queue(log, "no-such")
 
 
-def test_a_broker_that_is_not_there_is_told() -> None:
+def test_a_broker_that_is_down_raises() -> None:
     with pytest.raises(MillstreamError, match="refused"):
         ms.ShareConsumer("t", group="g", kafka="127.0.0.1:1")

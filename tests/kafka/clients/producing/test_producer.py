@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-def test_key_value_headers_time_and_partition_are_read_as_they_were_sent(
-    log: Log, topic: str
-) -> None:
+def test_key_value_headers_timestamp_and_partition_are_read_as_sent(log: Log, topic: str) -> None:
     log.topics.create(topic, partitions=3)
     with Producer(log.address) as producer:
         producer.send(
@@ -46,7 +44,7 @@ def test_key_value_headers_time_and_partition_are_read_as_they_were_sent(
     assert abs(records[b"text"].timestamp - datetime.now(UTC)).total_seconds() < 60
 
 
-def test_many_records_are_sent_in_order_with_their_keys_and_times(log: Log, topic: str) -> None:
+def test_many_records_are_sent_in_order_with_keys_and_timestamps(log: Log, topic: str) -> None:
     log.topics.create(topic)
     with Producer(log.address) as producer:
         count = producer.send_many(
@@ -79,7 +77,9 @@ def test_columns_of_different_length_are_refused_before_anything_is_sent(
     assert log.values(topic) == []
 
 
-def test_what_was_sent_before_a_bad_value_is_counted_and_kept(log: Log, topic: str) -> None:
+def test_records_sent_before_an_invalid_value_are_counted_and_delivered(
+    log: Log, topic: str
+) -> None:
     log.topics.create(topic)
     with Producer(log.address) as producer:
         with pytest.raises(InvalidInput, match="type int"):
@@ -90,7 +90,7 @@ def test_what_was_sent_before_a_bad_value_is_counted_and_kept(log: Log, topic: s
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"partition": 2}, "partitions 0 to 1; got partition 2"),
         ({"partition": -1}, "got partition -1"),
@@ -103,18 +103,18 @@ def test_what_was_sent_before_a_bad_value_is_counted_and_kept(log: Log, topic: s
         ({"value": b"x" * 2_000_000}, "too large"),
     ],
 )
-def test_a_record_that_cannot_be_sent_is_refused_at_once(
-    log: Log, topic: str, options: dict[str, Any], said: str
+def test_an_invalid_record_is_refused_at_once(
+    log: Log, topic: str, options: dict[str, Any], message: str
 ) -> None:
     log.topics.create(topic, partitions=2)
 
     with Producer(log.address) as producer:
-        with pytest.raises(InvalidInput, match=said):
+        with pytest.raises(InvalidInput, match=message):
             producer.send(topic, **{"value": b"v", **options})
         assert (producer.sent, producer.failed) == (0, 0)
 
 
-def test_sending_does_not_make_a_topic(log: Log, topic: str) -> None:
+def test_sending_does_not_create_a_topic(log: Log, topic: str) -> None:
     log.topics.create(topic)
     with Producer(log.address) as producer:
         with pytest.raises(NotFound, match=f"{topic}x does not exist; did you mean {topic}"):
@@ -127,7 +127,7 @@ def test_sending_does_not_make_a_topic(log: Log, topic: str) -> None:
     assert f"{topic}x" not in [info.name for info in log.topics.list()]
 
 
-def test_a_full_queue_is_waited_for(log: Log, topic: str) -> None:
+def test_sending_waits_while_the_queue_is_full(log: Log, topic: str) -> None:
     log.topics.create(topic)
     small = {"queue.buffering.max.messages": 10}
     values = [b"%d" % i for i in range(2_000)]
@@ -153,7 +153,7 @@ def test_a_failed_delivery_is_raised_by_the_next_flush_once(log: Log, topic: str
     assert log.values(topic) == [b"small"]
 
 
-def test_leaving_the_block_raises_what_was_not_delivered(log: Log, topic: str) -> None:
+def test_leaving_the_block_raises_failed_deliveries(log: Log, topic: str) -> None:
     log.topics.create(topic, settings={"max.message.bytes": 1_000})
 
     with (
@@ -163,7 +163,7 @@ def test_leaving_the_block_raises_what_was_not_delivered(log: Log, topic: str) -
         producer.send(topic, b"x" * 5_000)
 
 
-def test_an_exception_in_the_block_is_not_hidden_by_one_of_closing(log: Log, topic: str) -> None:
+def test_an_exception_in_the_block_is_not_hidden_by_one_from_close(log: Log, topic: str) -> None:
     log.topics.create(topic, settings={"max.message.bytes": 1_000})
 
     def send_and_fail() -> None:
@@ -176,20 +176,20 @@ def test_an_exception_in_the_block_is_not_hidden_by_one_of_closing(log: Log, top
     assert "1 sent record was not delivered" in raised.value.__notes__[0]
 
 
-def test_each_delivery_can_be_heard(log: Log, topic: str) -> None:
+def test_on_delivery_is_called_for_each_record(log: Log, topic: str) -> None:
     log.topics.create(topic)
-    heard: list[Delivery] = []
-    with Producer(log.address, on_delivery=heard.append) as producer:
+    deliveries: list[Delivery] = []
+    with Producer(log.address, on_delivery=deliveries.append) as producer:
         producer.send_many(topic, [b"a", b"b"], keys=["1", "2"])
 
-    assert [(one.offset, one.key, one.value, one.error) for one in heard] == [
+    assert [(one.offset, one.key, one.value, one.error) for one in deliveries] == [
         (0, b"1", b"a", None),
         (1, b"2", b"b", None),
     ]
 
 
 @pytest.mark.parametrize(("acks", "idempotent"), [(0, False), (1, False), ("all", True)])
-def test_every_level_of_acknowledgement_delivers_on_a_quiet_day(
+def test_every_acks_setting_delivers_all_records_without_faults(
     log: Log, topic: str, acks: Any, idempotent: bool
 ) -> None:
     log.topics.create(topic)
@@ -203,7 +203,7 @@ def test_every_level_of_acknowledgement_delivers_on_a_quiet_day(
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"acks": 2}, "acks needs .* got 2"),
         ({"acks": True}, "acks needs .* got True"),
@@ -213,16 +213,16 @@ def test_every_level_of_acknowledgement_delivers_on_a_quiet_day(
         ({"compression": "rar"}, "compression needs .* got 'rar'"),
         ({"linger": "-1 ms"}, "linger needs"),
         ({"partitioner": "none"}, "partitioner needs"),
-        ({"settings": {"acks": 1}}, "acks needs to be left to acks="),
+        ({"settings": {"acks": 1}}, "acks needs to be set by acks="),
         ({"settings": {"no.such.thing": 1}}, "got 'no.such.thing'"),
         ({"settings": {"batch.size": "big"}}, "batch.size needs another value; got 'big'"),
         ({"settings": {"batch.size": None}}, "batch.size needs text"),
-        ({"settings": {"plugin.library.paths": "x"}}, "loads no code"),
-        ({"settings": {"sasl.password": "x"}}, "given with the cluster"),
+        ({"settings": {"plugin.library.paths": "x"}}, "must not load code"),
+        ({"settings": {"sasl.password": "x"}}, "set on the cluster"),
     ],
 )
-def test_an_option_that_cannot_be_is_named(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(InvalidInput, match=said):
+def test_an_invalid_option_is_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
         Producer("127.0.0.1:1", **options)
 
 
@@ -241,7 +241,7 @@ LARGE = random.Random(7).randbytes(2_500_000)
 
 @pytest.mark.parametrize("transactional", [False, True])
 @pytest.mark.parametrize("many", [False, True])
-def test_a_topic_that_takes_large_records_gets_them(
+def test_large_records_are_sent_to_a_topic_that_accepts_them(
     log: Log, topic: str, many: bool, transactional: bool
 ) -> None:
     log.topics.create(topic, settings={"max.message.bytes": 3_000_000})
@@ -260,9 +260,7 @@ def test_a_topic_that_takes_large_records_gets_them(
 
 
 @pytest.mark.parametrize("where", ["value", "key", "headers"])
-def test_a_record_over_the_limit_of_its_topic_is_refused_with_the_limit(
-    log: Log, topic: str, where: str
-) -> None:
+def test_a_record_over_the_limit_of_its_topic_is_refused(log: Log, topic: str, where: str) -> None:
     log.topics.create(topic, settings={"max.message.bytes": 2_000_000})
     record: dict[str, Any] = {"value": b"v", where: {"h": LARGE} if where == "headers" else LARGE}
     with Producer(log.address) as producer:
@@ -278,8 +276,8 @@ def test_a_record_over_the_limit_of_its_topic_is_refused_with_the_limit(
     assert len(log.read(topic)) == 2
 
 
-def test_the_largest_record_a_broker_takes_is_sent_and_read(log: Log, topic: str) -> None:
-    """librdkafka's own limits end at a million bytes for sending, 100 million for reading."""
+def test_the_largest_record_a_broker_accepts_is_sent_and_read(log: Log, topic: str) -> None:
+    """librdkafka's default limits are a million bytes for sending and 100 million for reading."""
     log.topics.create(topic, settings={"max.message.bytes": 104_857_600})
     largest = LARGE * 41
     with Producer(log.address, compression="none") as producer:

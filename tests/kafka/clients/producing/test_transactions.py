@@ -19,23 +19,21 @@ def test_readers_see_committed_transactions_only(log: Log, topic: str) -> None:
             producer.send(topic, b"kept 0", partition=0)
             producer.send(topic, b"kept 1", partition=1)
         with suppress(KeyError), producer.transaction():
-            producer.send(topic, b"flushed and taken back", partition=0)
+            producer.send(topic, b"flushed and aborted", partition=0)
             producer.flush()
             raise KeyError
         with suppress(KeyError), producer.transaction():
-            producer.send(topic, b"never left", partition=0)
+            producer.send(topic, b"never flushed", partition=0)
             raise KeyError
         with producer.transaction():
             producer.send(topic, b"kept 2", partition=0)
         assert producer.failed == 0
 
     assert sorted(map(str, log.values(topic))) == ["b'kept 0'", "b'kept 1'", "b'kept 2'"]
-    assert b"flushed and taken back" in log.values(topic, isolation="read_uncommitted")
+    assert b"flushed and aborted" in log.values(topic, isolation="read_uncommitted")
 
 
-def test_an_open_transaction_is_not_seen_and_holds_back_what_comes_after_it(
-    log: Log, topic: str
-) -> None:
+def test_an_open_transaction_and_later_records_are_not_read(log: Log, topic: str) -> None:
     log.topics.create(topic)
     log.fill(topic, [b"before"])
     with Producer(log.address, transactional_id=topic) as producer, producer.transaction():
@@ -92,7 +90,9 @@ def test_a_second_producer_with_the_same_id_fences_the_first(log: Log, topic: st
     assert log.values(topic) == [b"first", b"second"]
 
 
-def test_transactions_need_an_id_and_records_of_them_a_transaction(log: Log, topic: str) -> None:
+def test_a_transactional_producer_sends_only_in_transactions_and_others_have_none(
+    log: Log, topic: str
+) -> None:
     log.topics.create(topic)
     with Producer(log.address) as plain:
         with pytest.raises(InvalidInput, match="transactional_id; got one without"):

@@ -1,4 +1,4 @@
-"""Reading records: alone or as a member of a group, singly or as Arrow, from any place."""
+"""`Consumer`: reads topics, alone or in a group, record by record or as Arrow batches."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from millstream.kafka.clients.client_settings import ClientSetting, client_setti
 from millstream.kafka.clients.consuming.assignment import Reader
 from millstream.kafka.clients.consuming.consumer_options import (
     Start,
+    checked_count,
     checked_isolation,
     checked_start,
     checked_topics,
@@ -24,7 +25,7 @@ from millstream.kafka.clients.consuming.consumer_options import (
     client_config,
 )
 from millstream.kafka.clients.consuming.membership import Assignor, member
-from millstream.kafka.clients.consuming.offset_commits import Delivery, Keeping, mode_of
+from millstream.kafka.clients.consuming.offset_commits import Delivery, OffsetCommits, mode_of
 from millstream.kafka.librdkafka import Link, close_at_exit
 from millstream.kafka.names import check_group
 from millstream.kafka.positions import (
@@ -46,43 +47,43 @@ if TYPE_CHECKING:
 
     from millstream.kafka.clients.consuming.stored_offsets import Offsets
 
-_SINGLY = 1_000
+_FETCH_RECORDS = 1_000
 _WAIT = 0.1
-_SETTLED = 2.0
+_JOIN_SECONDS = 2.0  # without a partition, after which a group member has nothing to read
 
 
 class Consumer:
     """Reads topics.
 
-        for record in Consumer("bids", until_end=True):          # everything there is
+        for record in Consumer("bids", until_end=True):          # all records
             print(record.key, record.value)
 
-        with Consumer("bids", group="reports") as consumer:      # a share of the work
+        with Consumer("bids", group="reports") as consumer:      # its share of the partitions
             for record in consumer:
                 ...
 
     Without `group` it reads all partitions (or those in `partitions`) from `start`: "start",
-    "end", a time, so long ago, or offsets by partition (the others from their start). With
-    `group` the members share the partitions, each group gets every record, and reading goes
-    on where the group has committed; `start` says where partitions begin that it has not.
+    "end", a time, a `timedelta` before now, or offsets by partition (the others from their
+    start). With `group` the members share the partitions, each group gets every record, and
+    reading continues at the group's committed offsets; `start` is for partitions without one.
 
-    `commit="auto"` (the default in a group) commits what has been worked on: a record counts
-    when the next one is asked for, or when the consumer is closed without an exception. A
-    member that dies leaves the rest to the others: nothing is lost, the last records may come
-    again. `commit="manual"` leaves it to `commit()`.
+    `commit="auto"` (the default in a group) commits records once they are processed: when the
+    next one is requested, or when the consumer is closed without an exception. If a member dies,
+    the others take over its partitions: nothing is lost, the last records may be redelivered.
+    `commit="manual"` commits only in `commit()`.
 
-    `delivery` says the same by what it promises: "at_least_once" is the above; "at_most_once"
-    commits before records are handed out, so that none comes again and those in hand at a crash
-    are lost; "exactly_once" keeps positions in `offsets` (`SqlOffsets`), beside your own result
-    and in its transaction, inside which `commit()` is called.
+    `delivery` chooses by guarantee: "at_least_once" is the above; "at_most_once" commits before
+    records are delivered, so that none is redelivered and a crash loses those being processed;
+    "exactly_once" stores positions in `offsets` (`SqlOffsets`), next to your own result: call
+    `commit()` inside the transaction that writes it.
 
-    `assignor` says how members share partitions: "cooperative-sticky" (the default) moves few;
-    "range" or "roundrobin" is for a group with other Kafka clients, whose default it is.
+    `assignor` decides how members share partitions: "cooperative-sticky" (the default) moves
+    as few as possible; "range" and "roundrobin" are for groups with other Kafka clients.
 
-    `until_end=True` stops at the end as it was when reading began, otherwise reading goes on
-    until `stop()`. `isolation="read_committed"` hides records of open and aborted
-    transactions. A record gone from the log raises `DataGone`: positions never jump.
-    Outages are waited out; after `patience` they raise `Unavailable`.
+    `until_end=True` stops at the offsets that were the end when reading began; otherwise reading
+    continues until `stop()`. `isolation="read_committed"` hides records of open and aborted
+    transactions. A record that the log no longer holds raises `DataGone`: positions never jump.
+    An outage longer than `patience` raises `Unavailable`.
     """
 
     def __init__(
@@ -104,9 +105,8 @@ class Consumer:
         self.topics = checked_topics(topics)
         self.group = None if group is None else check_group(group)
         self._start = checked_start(start, self.topics, grouped=group is not None)
-        self._keeping = Keeping(
-            mode_of(delivery, commit, offsets, grouped=group is not None), offsets
-        )
+        mode = mode_of(delivery, commit, offsets, grouped=group is not None)
+        self._commits = OffsetCommits(mode, offsets)
         self._until_end = until_end
         self._isolation = checked_isolation(isolation)
         me = member(self.group, assignor)
@@ -120,10 +120,10 @@ class Consumer:
         self._stopped = threading.Event()
         self._closed = False
         self._ends: dict[Slot, int] = {}
-        self._in_hand: dict[Slot, int] = {}
-        begin = self._begin_alone(slots) if self.group is None else {}
+        self._in_progress: dict[Slot, int] = {}
+        begin = self._start_without_group(slots) if self.group is None else {}
         self._reader = Reader(self._link, self._link.consumer(config), patience=wait, member=me)
-        self._let_go = close_at_exit(self, self._reader.client.close)
+        self._close_client = close_at_exit(self, self._reader.client.close)
         if self.group is None:
             self._reader.assign(begin)
         else:
@@ -135,29 +135,28 @@ class Consumer:
         reader = self._reader
         while not self._stopped.is_set():
             if not reader.buffer:
-                if self._over():
+                if self._at_end():
                     return
-                fetched = reader.fetch(_SINGLY, _WAIT)  # which may give partitions away
+                fetched = reader.fetch(_FETCH_RECORDS, _WAIT)  # may revoke partitions
                 reader.buffer.extend(fetched)
-                self._finished()
-                self._keeping.ahead(reader, reader.buffered)
+                self._after_processing()
+                self._commits.before_delivery(reader, reader.buffered)
                 continue
             record = from_message(reader.buffer.popleft())
             slot = (record.topic, record.partition)
-            self._in_hand = {slot: record.offset}
+            self._in_progress = {slot: record.offset}
             reader.next[slot] = record.offset + 1
             yield record
-            self._finished()
+            self._after_processing()
 
     def batches(self, rows: int = 50_000, wait: Duration = "100 ms") -> Iterator[pa.RecordBatch]:
-        """Records as Arrow, up to `rows` at a time, at most `wait` after the first of them.
+        """Records as Arrow, up to `rows` per batch, which waits at most `wait` for more rows.
 
         The columns are `key` and `value` (binary), `topic`, `partition`, `offset`,
         `timestamp` (microseconds, UTC) and `headers` (a list of name and value). No batch is
         empty.
         """
-        if not isinstance(rows, int) or isinstance(rows, bool) or rows < 1:
-            raise InvalidInput("rows needs a whole number from 1 on", got=repr(rows))
+        checked_count(rows, "rows")
         self._check_open()
         return self._batches(rows, positive_micros(wait, what="wait") / 1e6)
 
@@ -166,82 +165,82 @@ class Consumer:
         self._stopped.set()
 
     def assignment(self) -> list[Slot]:
-        """The partitions this consumer reads now; a new member of a group has none yet."""
+        """The partitions this consumer reads; a new member of a group has none yet."""
         return sorted(self._reader.next)
 
     @property
     def idle(self) -> bool:
-        """Whether it is in its group and has nothing to read: more members than partitions."""
+        """Whether it has joined its group and has no partition: there are too few for all."""
         return self._reader.joined_at is not None and not self._reader.next
 
     def position(self) -> dict[Slot, int]:
-        """The offset that comes next, per topic and partition."""
+        """The next offset, per topic and partition."""
         return dict(sorted(self._reader.next.items()))
 
     def committed(self) -> dict[Slot, int | None]:
-        """What the group has committed in the partitions this consumer reads."""
+        """The group's committed offsets in the partitions this consumer reads."""
         self._need_group("committed()")
         return self._reader.committed(self.assignment())
 
     def commit(self) -> None:
-        """Commit the position after every record handed out, and return when it is done.
+        """Commit the offsets after all records delivered so far, and return when it is done.
 
-        With `delivery="exactly_once"` it is written in the transaction that is open.
+        With `delivery="exactly_once"` they are written in the open transaction.
 
         Raises:
-            MillstreamError: the group has given the partitions to another member meanwhile.
-            Fenced: another reader has gone on from the position kept beside the result.
+            MillstreamError: the partitions have been assigned to another member.
+            Fenced: another reader has continued from the stored offsets.
         """
-        if self._keeping.offsets is None:
+        if self._commits.offsets is None:
             self._need_group("commit()")
         self._check_open()
-        self._keeping.asked(self._reader)
+        self._commits.commit(self._reader)
 
     def lag(self) -> dict[Slot, int]:
-        """How many offsets are left up to the end, per topic and partition."""
+        """How many offsets it is behind the end, per topic and partition."""
         ends = offsets_at(self._link, self.assignment(), "end")
         return {slot: max(0, end - self._reader.next[slot]) for slot, end in ends.items()}
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
-        """Go on from an offset in one partition.
+        """Continue from an offset in one partition.
 
         Raises:
             DataGone: the log no longer holds it.
-            InvalidInput: it is beyond the end, or the partition is not read here.
+            InvalidInput: it is after the end, or this consumer does not read the partition.
         """
         slot = self._owned(topic, partition)
-        self._move({slot: check_offset(slot, offset, bounds(self._link, [slot])[slot])})
+        self._seek({slot: check_offset(slot, offset, bounds(self._link, [slot])[slot])})
 
     def seek_to(self, place: Position) -> None:
-        """Go on from "start", "end", a time or so long ago, in every partition read here."""
-        where = check_position(place, what="seek_to")
-        self._move(offsets_at(self._link, self.assignment(), where))
+        """Continue from "start", "end", a time or a `timedelta` before now, in all partitions."""
+        position = check_position(place, what="seek_to")
+        self._seek(offsets_at(self._link, self.assignment(), position))
 
     def pause(self, topic: str | None = None, partition: int | None = None) -> None:
-        """Hand out nothing more of these partitions (of all, if none is named)."""
-        self._reader.pause(self._named(topic, partition))
+        """Deliver no more records of these partitions (by default of all)."""
+        self._reader.pause(self._selected(topic, partition))
 
     def resume(self, topic: str | None = None, partition: int | None = None) -> None:
-        """Go on with paused partitions, where they were."""
-        self._reader.resume(self._named(topic, partition))
+        """Continue with paused partitions where they were."""
+        self._reader.resume(self._selected(topic, partition))
 
     def group_metadata(self) -> Any:
-        """What a transaction needs to commit offsets for this member of its group."""
+        """The group metadata with which a transaction commits offsets for this member."""
         self._need_group("a transaction with its offsets")
         return self._reader.client.consumer_group_metadata()
 
     def close(self) -> None:
-        """Commit what is finished (`commit="auto"`), and leave the group."""
+        """Commit processed records (`commit="auto"`), and leave the group."""
         if self._closed:
             return
         self._closed = True
         self._stopped.set()
         try:
-            self._keeping.closing(self._reader)
+            self._commits.on_close(self._reader)
         except BaseException:
-            self._let_go()
+            self._close_client()
             raise
-        self._let_go.detach()
+        self._close_client.detach()
         self._reader.client.close()
 
     def __enter__(self) -> Self:
@@ -257,8 +256,8 @@ class Consumer:
             self.close()
             return
         owned = self._reader.next
-        if self._keeping.mode != "before":
-            owned.update({slot: at for slot, at in self._in_hand.items() if slot in owned})
+        if self._commits.mode != "before":
+            owned.update({slot: at for slot, at in self._in_progress.items() if slot in owned})
         try:
             self.close()
         except MillstreamError as second:
@@ -268,52 +267,52 @@ class Consumer:
         """Subscribe with callbacks that do not keep this consumer alive."""
         me = weakref.proxy(self)
 
-        def begin(slots: Sequence[Slot]) -> Mapping[Slot, int]:
-            places: Mapping[Slot, int] = me._begin_in_group(slots)
-            return places
+        def start_offsets(slots: Sequence[Slot]) -> Mapping[Slot, int]:
+            offsets: Mapping[Slot, int] = me._start_in_group(slots)
+            return offsets
 
-        def leaving(slots: Sequence[Slot]) -> None:
-            me._keeping.leaving(me._reader, slots)
+        def on_revoke(slots: Sequence[Slot]) -> None:
+            me._commits.on_revoke(me._reader, slots)
 
-        def losing(slots: Sequence[Slot]) -> None:
-            me._keeping.losing(me._reader, slots)
+        def on_lost(slots: Sequence[Slot]) -> None:
+            me._commits.on_lost(me._reader, slots)
 
-        self._reader.subscribe(self.topics, begin, leaving, losing)
+        self._reader.subscribe(self.topics, start_offsets, on_revoke, on_lost)
 
     def _batches(self, rows: int, wait: float) -> Iterator[pa.RecordBatch]:
-        while not self._over():
-            batch = self._gather(rows, wait)
+        while not self._at_end():
+            batch = self._read_batch(rows, wait)
             if batch is not None:
                 yield batch
-            self._finished()
+            self._after_processing()
 
-    def _gather(self, rows: int, wait: float) -> pa.RecordBatch | None:
-        """Up to `rows` rows; None when nothing came. Interrupted, it goes back to its start."""
-        from millstream.kafka.clients.consuming.row_batches import gather
+    def _read_batch(self, rows: int, wait: float) -> pa.RecordBatch | None:
+        """Up to `rows` rows; None if there are none. An exception leaves the position unchanged."""
+        from millstream.kafka.clients.consuming.row_batches import read_batch
 
         self._reader.check()
         owned = self._reader.next
         try:
-            batch, reached = gather(
-                self._reader, self.topics, rows=rows, wait=wait, over=self._over
+            batch, reached = read_batch(
+                self._reader, self.topics, rows=rows, wait=wait, at_end=self._at_end
             )
         except BaseException:
-            self._move(self.position())
+            self._seek(self.position())
             raise
-        self._in_hand = self.position()
+        self._in_progress = self.position()
         owned.update(reached)
-        self._keeping.ahead(self._reader, lambda: reached)
+        self._commits.before_delivery(self._reader, lambda: reached)
         return batch
 
-    def _over(self, reached: Mapping[Slot, int] = MappingProxyType({})) -> bool:
-        """Whether there is nothing left to read, besides what is `reached` and not handed out."""
+    def _at_end(self, reached: Mapping[Slot, int] = MappingProxyType({})) -> bool:
+        """Whether nothing is left to read after the positions, or after `reached` offsets."""
         reader = self._reader
         if self._stopped.is_set():
             return True
         if not self._until_end or reader.joined_at is None or reader.buffer:
             return False
         if not reader.next:
-            return time.monotonic() - reader.joined_at > _SETTLED
+            return time.monotonic() - reader.joined_at > _JOIN_SECONDS
         for slot in reader.next.keys() - self._ends.keys():
             self._ends |= offsets_at(self._link, [slot], "end", committed=self._isolation)
         return all(
@@ -321,30 +320,29 @@ class Consumer:
             for slot, at in reader.next.items()
         )
 
-    def _finished(self) -> None:
-        """What was handed out is worked on."""
-        self._in_hand = {}
-        self._keeping.finished(self._reader)
+    def _after_processing(self) -> None:
+        self._in_progress = {}
+        self._commits.after_processing(self._reader)
 
-    def _begin_alone(self, slots: Sequence[Slot]) -> dict[Slot, int]:
-        """Where partitions begin outside of a group: where they were kept, else at `start`."""
-        kept = self._kept_beside(slots)
-        places = {**self._begin([slot for slot in slots if slot not in kept]), **kept}
-        self._keeping.begun(places)
-        return places
+    def _start_without_group(self, slots: Sequence[Slot]) -> dict[Slot, int]:
+        """Where to start: at the stored offsets of `offsets=`, else at `start`."""
+        stored = self._stored_offsets(slots)
+        offsets = {**self._start_offsets([slot for slot in slots if slot not in stored]), **stored}
+        self._commits.start_at(offsets)
+        return offsets
 
-    def _kept_beside(self, slots: Sequence[Slot]) -> dict[Slot, int]:
-        """Positions kept beside the user's result, if the log still holds them."""
-        if self._keeping.offsets is None or not slots:
+    def _stored_offsets(self, slots: Sequence[Slot]) -> dict[Slot, int]:
+        """Offsets stored next to the user's result, checked against the log."""
+        if self._commits.offsets is None or not slots:
             return {}
-        self._keeping.forget(slots)
-        kept = dict(self._keeping.offsets.positions(slots))
-        held = bounds(self._link, kept)
-        self._keeping.known(kept)
-        return {slot: check_offset(slot, at, held[slot]) for slot, at in kept.items()}
+        self._commits.forget(slots)
+        stored = dict(self._commits.offsets.positions(slots))
+        held = bounds(self._link, stored)
+        self._commits.mark_committed(stored)
+        return {slot: check_offset(slot, at, held[slot]) for slot, at in stored.items()}
 
-    def _begin(self, slots: Sequence[Slot]) -> dict[Slot, int]:
-        """Where partitions begin that have no committed offset."""
+    def _start_offsets(self, slots: Sequence[Slot]) -> dict[Slot, int]:
+        """The offsets of `start`, for partitions without a committed offset."""
         if not isinstance(self._start, Mapping):
             return offsets_at(self._link, slots, self._start)
         per_partition(self.topics[0], self._start, [partition for _, partition in slots])
@@ -354,28 +352,28 @@ class Consumer:
             for slot in slots
         }
 
-    def _begin_in_group(self, slots: Sequence[Slot]) -> dict[Slot, int]:
-        """Where the group has committed; else at `start`, which is then the group's from now on."""
-        if self._keeping.offsets is not None:
-            return self._begin_alone(slots)
+    def _start_in_group(self, slots: Sequence[Slot]) -> dict[Slot, int]:
+        """The group's committed offsets; where there are none, `start`, which is then committed."""
+        if self._commits.offsets is not None:
+            return self._start_without_group(slots)
         committed = self._reader.committed(slots)
-        places = {slot: at for slot, at in committed.items() if at is not None}
-        fresh = self._begin([slot for slot in slots if slot not in places]) if slots else {}
-        if fresh and self._start != "start":
+        offsets = {slot: at for slot, at in committed.items() if at is not None}
+        new = self._start_offsets([slot for slot in slots if slot not in offsets]) if slots else {}
+        if new and self._start != "start":
             with suppress(MillstreamError):
-                self._reader.commit(fresh)
-        places |= fresh
-        self._keeping.known(places)
-        return places
+                self._reader.commit(new)
+        offsets |= new
+        self._commits.mark_committed(offsets)
+        return offsets
 
-    def _move(self, places: Mapping[Slot, int]) -> None:
+    def _seek(self, offsets: Mapping[Slot, int]) -> None:
         self._check_open()
-        self._in_hand = {}
-        for slot in places:
+        self._in_progress = {}
+        for slot in offsets:
             self._ends.pop(slot, None)
-        self._reader.move(places)
+        self._reader.seek(offsets)
 
-    def _named(self, topic: str | None, partition: int | None) -> list[Slot]:
+    def _selected(self, topic: str | None, partition: int | None) -> list[Slot]:
         if topic is not None and partition is not None:
             return [self._owned(topic, partition)]
         return [slot for slot in self.assignment() if topic in (None, slot[0])]
@@ -392,7 +390,7 @@ class Consumer:
     def _need_group(self, what: str) -> None:
         if self.group is None:
             raise InvalidInput(
-                f"{what} needs a consumer in a group", got="one without", do="say group=..."
+                f"{what} needs a consumer in a group", got="one without", do="pass group=..."
             )
 
     def _check_open(self) -> None:

@@ -1,4 +1,4 @@
-"""What a Consumer is told, checked before any call, and what its client is told."""
+"""Checks the arguments of `Consumer`, and makes the settings of its librdkafka client."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Start = Literal["committed", "start", "end"] | datetime | timedelta | Mapping[in
 
 
 def client_config(member: Member | None, isolation: str, *, until_end: bool) -> dict[str, str]:
-    sharing = {"group.id": f"millstream-reader-{uuid.uuid4().hex}"}
+    group = {"group.id": f"millstream-reader-{uuid.uuid4().hex}"}
     if member is not None:
-        sharing = {"group.id": member.group, "partition.assignment.strategy": member.offered}
+        group = {"group.id": member.group, "partition.assignment.strategy": member.assignors}
     return {
-        **sharing,
+        **group,
         "isolation.level": isolation,
         "enable.auto.commit": "false",
         "enable.auto.offset.store": "false",
@@ -51,11 +51,13 @@ def checked_start(
     if start is None or (start == "committed" and grouped):
         return "start"
     if start == "committed":
-        raise InvalidInput('start="committed" needs a group', got="none", do="say group=...")
+        raise InvalidInput('start="committed" needs a group', got="none", do="pass group=...")
     if isinstance(start, Mapping):
         if len(topics) > 1:
             raise InvalidInput(
-                "start by offsets needs one topic", got=f"{len(topics)}", do="use seek for each"
+                "start by offsets needs one topic",
+                got=f"{len(topics)}",
+                do="use seek for each topic",
             )
         return start
     return check_position(start, what="start")
@@ -69,6 +71,12 @@ def checked_isolation(isolation: str) -> bool:
     return isolation == "read_committed"
 
 
+def checked_count(count: int, what: str) -> int:
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise InvalidInput(f"{what} needs a whole number from 1 on", got=repr(count))
+    return count
+
+
 def chosen(
     slots: Sequence[Slot], partitions: Sequence[int] | None, *, grouped: bool
 ) -> Sequence[Slot]:
@@ -76,7 +84,7 @@ def chosen(
         return slots
     if grouped:
         raise InvalidInput(
-            "partitions= needs a consumer without a group", got="both", do="leave one out"
+            "partitions= needs a consumer without a group", got="both", do="omit one"
         )
     there = {partition for _, partition in slots}
     if not partitions or not set(partitions) <= there:

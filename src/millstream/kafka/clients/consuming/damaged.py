@@ -61,7 +61,7 @@ class DamagedBatch(DamagedLog):
         super().__init__(
             f"partition {slot[1]} of {slot[0]} needs to hold batches that can be read",
             got=f"one at offset {first} that {why}",
-            do="go on after it with seek(...), or restore it from another replica",
+            do="continue after it with seek(...), or restore it from another replica",
         )
 
 
@@ -86,12 +86,12 @@ def why(error: KafkaError) -> str:
     if _CRC.search(text):
         return "fails its checksum"
     if magic := _MAGIC.search(text):
-        return f"{_FORMAT} {magic[1]}, which is not known here"
+        return f"{_FORMAT} {magic[1]}, which is not supported"
     if error.code() == KafkaError._NOT_IMPLEMENTED:
-        return "is packed in a way that is not known here"
+        return "has a compression that is not supported"
     if error.code() == KafkaError._BAD_COMPRESSION:
-        return "cannot be unpacked"
-    return "does not fit itself"
+        return "cannot be decompressed"
+    return "is inconsistent"
 
 
 def lost_offsets(link: Link, damaged: DamagedBatch) -> LostOffsets:
@@ -192,7 +192,7 @@ class _Search:
             f"finding the end of a damaged batch of {self._damaged.slot[0]} needs its broker to "
             "answer",
             got=f"nothing within {_PATIENCE:g} s",
-            do="try again when the cluster has less to do",
+            do="try again when the cluster is less busy",
         )
 
     def _fetch(self, offset: int) -> bool | None:

@@ -1,4 +1,4 @@
-"""Many messages as Arrow columns, without a Python call of ours per record."""
+"""Converts messages to Arrow columns, without a Python function call per record."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ def chunk(
 def _topic_numbers(
     messages: Sequence[Message], topics: Sequence[str]
 ) -> np.ndarray[tuple[int], np.dtype[np.int32]] | None:
-    """The place of each message's topic among the topics; None when there is only one."""
+    """The index of each message's topic in `topics`; None if there is only one."""
     if len(topics) == 1:
         return None
-    places = {topic: place for place, topic in enumerate(topics)}
-    numbers = map(places.__getitem__, map(Message.topic, messages))  # type: ignore[arg-type]
+    index = {topic: number for number, topic in enumerate(topics)}
+    numbers = map(index.__getitem__, map(Message.topic, messages))  # type: ignore[arg-type]
     return np.fromiter(numbers, np.int32, len(messages))
 
 
@@ -94,7 +94,7 @@ def _header_column(messages: Sequence[Message]) -> pa.Array:
 
 
 def _headers(messages: Sequence[Message]) -> list[Any]:
-    """The headers of each message, asked for once: see `headers_of`."""
+    """The headers of each message, read once: see `headers_of`."""
     found: list[Any] = []
     while len(found) < len(messages):
         try:

@@ -1,4 +1,4 @@
-"""How far a consumer is, and when that is told: before the work, after it, or with its result."""
+"""When a consumer commits its positions: before processing, after it, or with the result."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from millstream.kafka.positions import Slot
 
 Delivery = Literal["at_most_once", "at_least_once", "exactly_once"]
-Mode = Literal["before", "auto", "manual", "beside"]
+Mode = Literal["before", "auto", "manual", "stored"]
 
-_EVERY = 1.0
+_AUTO_COMMIT_SECONDS = 1.0
 
 
 def mode_of(
     delivery: str | None, commit: str | None, offsets: Offsets | None, *, grouped: bool
 ) -> Mode:
-    """When positions are kept.
+    """When positions are committed.
 
     Raises:
-        InvalidInput: the choices do not fit together.
+        InvalidInput: the arguments contradict each other.
     """
     if delivery not in (None, "at_most_once", "at_least_once", "exactly_once"):
         raise InvalidInput(
@@ -37,111 +37,111 @@ def mode_of(
         raise InvalidInput('commit needs "auto" or "manual"', got=repr(commit))
     if (delivery == "exactly_once") != (offsets is not None):
         raise InvalidInput(
-            'delivery="exactly_once" needs offsets= beside your result, and only that does',
+            'delivery="exactly_once" needs offsets=, and offsets= needs it',
             got=f"delivery={delivery!r} and {'no offsets' if offsets is None else 'offsets'}",
             do="write offsets=SqlOffsets(connection, name), or use a transactional Producer",
         )
     if delivery in ("at_most_once", "exactly_once") and commit is not None:
         raise InvalidInput(
-            f'delivery="{delivery}" says itself when positions are kept',
+            f'delivery="{delivery}" decides when positions are committed',
             got=f"commit={commit!r} as well",
-            do="leave commit out",
+            do="omit commit",
         )
     if offsets is not None:
-        return "beside"
+        return "stored"
     if not grouped and (delivery is not None or commit == "auto"):
-        said = 'commit="auto"' if delivery is None else f'delivery="{delivery}"'
-        raise InvalidInput(f"{said} needs a group", got="none", do="say group=...")
+        option = 'commit="auto"' if delivery is None else f'delivery="{delivery}"'
+        raise InvalidInput(f"{option} needs a group", got="none", do="pass group=...")
     if delivery == "at_most_once":
         return "before"
     return "manual" if commit == "manual" or not grouped else "auto"
 
 
-class Keeping:
-    """What is kept of a reader's positions; the reader's `next` is what was handed out."""
+class OffsetCommits:
+    """Commits the positions of a reader: its `next`, the offsets after the records delivered."""
 
     def __init__(self, mode: Mode, offsets: Offsets | None) -> None:
         self.mode = mode
         self.offsets = offsets
-        self._kept: dict[Slot, int] = {}
-        self._began: dict[Slot, int] = {}
+        self._committed: dict[Slot, int] = {}
+        self._started: dict[Slot, int] = {}
         self._pending: dict[Slot, tuple[int | None, int]] = {}
         self._at = time.monotonic()
 
-    def known(self, places: Mapping[Slot, int]) -> None:
-        """These are kept already."""
-        self._kept.update(places)
+    def mark_committed(self, offsets: Mapping[Slot, int]) -> None:
+        """These offsets are committed already."""
+        self._committed.update(offsets)
 
     def forget(self, slots: Iterable[Slot]) -> None:
-        """What is kept of these is asked for anew.
+        """Forget the commits of these partitions, because they are assigned again.
 
         Raises:
-            Fenced: they went to another member with records handed out here and not committed.
+            Fenced: they were revoked with records delivered here and not committed.
         """
         for slot in slots:
             if self._pending.pop(slot, None) is not None:
                 raise Fenced(
-                    f"records of {slot[0]}/{slot[1]} need to be committed before it is given again",
-                    got="a partition that left and came back with records not committed",
-                    do="let the transaction be rolled back, and read again from what is kept",
+                    f"records of {slot[0]}/{slot[1]} need to be committed before a rebalance",
+                    got="a partition that was revoked and assigned again with uncommitted records",
+                    do="roll the transaction back, and read again from the stored offsets",
                 )
-            self._kept.pop(slot, None)
+            self._committed.pop(slot, None)
 
-    def begun(self, places: Mapping[Slot, int]) -> None:
-        """Reading begins there: nothing is handed out of these yet."""
-        self._began.update(places)
+    def start_at(self, offsets: Mapping[Slot, int]) -> None:
+        """Reading starts at these offsets; no record of them is delivered yet."""
+        self._started.update(offsets)
 
-    def ahead(self, reader: Reader, reached: Callable[[], Mapping[Slot, int]]) -> None:
-        """At most once: keep where the records end that are about to be handed out."""
+    def before_delivery(self, reader: Reader, reached: Callable[[], Mapping[Slot, int]]) -> None:
+        """At most once: commit the offsets after the records that are about to be delivered."""
         if self.mode == "before":
-            self._keep(reader, reached())
+            self._commit(reader, reached())
 
-    def finished(self, reader: Reader) -> None:
-        """What was handed out is worked on; keep it now and then."""
-        if self.mode == "auto" and time.monotonic() - self._at > _EVERY:
-            self._keep(reader, self._moved(reader), wait=False)
+    def after_processing(self, reader: Reader) -> None:
+        """The records delivered are processed: commit them, at most once per second."""
+        if self.mode == "auto" and time.monotonic() - self._at > _AUTO_COMMIT_SECONDS:
+            self._commit(reader, self._uncommitted(reader), wait=False)
 
-    def asked(self, reader: Reader) -> None:
-        """The user says that it is time."""
+    def commit(self, reader: Reader) -> None:
+        """Commit now, as the user requested."""
         if self.offsets is None:
-            self._keep(reader, dict(reader.next))
+            self._commit(reader, dict(reader.next))
             return
-        moved = self._moved(reader)
-        here = {slot: (self._kept.get(slot), at) for slot, at in moved.items()}
-        self.offsets.advance({**self._pending, **here})
+        new = self._uncommitted(reader)
+        moves = {slot: (self._committed.get(slot), at) for slot, at in new.items()}
+        self.offsets.advance({**self._pending, **moves})
         self._pending.clear()
-        self._kept.update(moved)
-        self._began.update(moved)
+        self._committed.update(new)
+        self._started.update(new)
 
-    def leaving(self, reader: Reader, slots: Iterable[Slot]) -> None:
-        """Partitions go to another member: it must begin where this one has come to."""
+    def on_revoke(self, reader: Reader, slots: Iterable[Slot]) -> None:
+        """Partitions go to another member: commit first, so that it continues from here."""
         if self.mode in ("auto", "before"):
             with suppress(MillstreamError):
-                self._keep(reader, self._moved(reader))
-        self.losing(reader, slots)
+                self._commit(reader, self._uncommitted(reader))
+        self.on_lost(reader, slots)
 
-    def losing(self, reader: Reader, slots: Iterable[Slot]) -> None:
-        """Partitions are another member's.
+    def on_lost(self, reader: Reader, slots: Iterable[Slot]) -> None:
+        """Partitions belong to another member.
 
-        What was handed out of them and is not yet kept beside the result is kept with the next
-        commit, or that commit fails because the other member has gone on: never both.
+        With stored offsets, records delivered here and not committed yet are part of the next
+        commit, which fails if the other member has committed since: never both.
         """
-        if self.mode != "beside":
+        if self.mode != "stored":
             return
         for slot in slots:
             at = reader.next.get(slot)
-            if at is not None and at != self._began.get(slot):
-                self._pending[slot] = (self._kept.get(slot), at)
+            if at is not None and at != self._started.get(slot):
+                self._pending[slot] = (self._committed.get(slot), at)
 
-    def closing(self, reader: Reader) -> None:
-        """The end: what was not handed out is left for the next."""
+    def on_close(self, reader: Reader) -> None:
+        """Commit the records delivered; those only fetched are left to the next reader."""
         if self.mode in ("auto", "before"):
-            self._keep(reader, self._moved(reader))
+            self._commit(reader, self._uncommitted(reader))
 
-    def _moved(self, reader: Reader) -> dict[Slot, int]:
-        return {slot: at for slot, at in reader.next.items() if self._kept.get(slot) != at}
+    def _uncommitted(self, reader: Reader) -> dict[Slot, int]:
+        return {slot: at for slot, at in reader.next.items() if self._committed.get(slot) != at}
 
-    def _keep(self, reader: Reader, places: Mapping[Slot, int], *, wait: bool = True) -> None:
+    def _commit(self, reader: Reader, offsets: Mapping[Slot, int], *, wait: bool = True) -> None:
         self._at = time.monotonic()
-        reader.commit(places, wait=wait)
-        self._kept.update(places)
+        reader.commit(offsets, wait=wait)
+        self._committed.update(offsets)

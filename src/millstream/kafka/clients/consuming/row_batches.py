@@ -1,4 +1,4 @@
-"""Gathering rows for a batch: chunk by chunk, so that messages die young and in cache."""
+"""Reads rows into Arrow batches, in chunks, so that messages are freed while in the cache."""
 
 from __future__ import annotations
 
@@ -21,39 +21,39 @@ _CHUNK = 5_000
 _WAIT = 0.1
 
 
-def gather(
+def read_batch(
     reader: Reader,
     topics: Sequence[str],
     *,
     rows: int,
     wait: float,
-    over: Callable[[Mapping[Slot, int]], bool],
+    at_end: Callable[[Mapping[Slot, int]], bool],
 ) -> tuple[pa.RecordBatch | None, dict[Slot, int]]:
     """Up to `rows` rows, at most `wait` after the first of them, and the offsets after them.
 
-    The reader's positions are left as they are: they count what was handed out. Nothing that
-    came is left behind when the reader is in trouble: the trouble is raised by the next call.
-    Rows of a partition that goes to another member meanwhile are that member's to hand out.
+    The reader's positions stay: they are those of records delivered. If the reader fails, the
+    rows fetched before are returned and the next call raises the error. Rows of a partition that
+    is revoked meanwhile are dropped: its new member delivers them.
     """
     parts: list[pa.RecordBatch] = []
     reached: dict[Slot, int] = {}
     until = 0.0
-    with _collector_paused():
-        while rows > 0 and not (parts and reader.troubled):
+    with _gc_paused():
+        while rows > 0 and not (parts and reader.has_failed):
             left = min(_WAIT, until - time.monotonic()) if parts else _WAIT
             messages = reader.take(min(_CHUNK, rows), left) if left > 0 else []
-            if left > 0 and reader.left & reached.keys():
+            if left > 0 and reader.revoked & reached.keys():
                 rows += sum(part.num_rows for part in parts)
-                parts = _without(parts, reader.left)
+                parts = _without(parts, reader.revoked)
                 rows -= sum(part.num_rows for part in parts)
-                reached = {slot: at for slot, at in reached.items() if slot not in reader.left}
+                reached = {slot: at for slot, at in reached.items() if slot not in reader.revoked}
             if messages:
                 until = until or time.monotonic() + wait
-                part, places = message_columns.chunk(messages, topics)
+                part, offsets = message_columns.chunk(messages, topics)
                 parts.append(part)
-                reached |= places
+                reached |= offsets
                 rows -= len(messages)
-            if left <= 0 or not parts or over(reached):
+            if left <= 0 or not parts or at_end(reached):
                 break
     return _joined(parts), reached
 
@@ -62,8 +62,8 @@ def _without(parts: list[pa.RecordBatch], slots: Collection[Slot]) -> list[pa.Re
     """The rows of all other partitions; no part is empty."""
     found = []
     for part in parts:
-        places = zip(part["topic"].to_pylist(), part["partition"].to_pylist(), strict=True)
-        found.append(part.filter(pa.array([place not in slots for place in places], pa.bool_())))
+        rows = zip(part["topic"].to_pylist(), part["partition"].to_pylist(), strict=True)
+        found.append(part.filter(pa.array([slot not in slots for slot in rows], pa.bool_())))
     return [part for part in found if part.num_rows]
 
 
@@ -74,8 +74,8 @@ def _joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch | None:
 
 
 @contextmanager
-def _collector_paused() -> Iterator[None]:
-    """No garbage collection while many short-lived messages come and go: it costs a third."""
+def _gc_paused() -> Iterator[None]:
+    """Collecting garbage while many short-lived messages are created takes a third of the time."""
     paused = gc.isenabled()
     if paused:
         gc.disable()

@@ -1,4 +1,4 @@
-"""Taking records one by one from a queue: each is locked, worked on, and acknowledged."""
+"""`ShareConsumer`: reads topics as queues; each record is locked, processed and acknowledged."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from millstream.duration import Duration, positive_micros
 from millstream.errors import InvalidInput, MillstreamError
 from millstream.kafka.admin.topic_info import slots_of
 from millstream.kafka.clients.client_settings import ClientSetting, client_settings
-from millstream.kafka.clients.consuming.consumer_options import checked_topics
-from millstream.kafka.clients.consuming.share_settings import settled, wanted
+from millstream.kafka.clients.consuming.consumer_options import checked_count, checked_topics
+from millstream.kafka.clients.consuming.share_settings import apply_settings, share_settings
 from millstream.kafka.librdkafka import ANSWER_TIME, Link, close_at_exit
 from millstream.kafka.names import check_group
 from millstream.kafka.record_limits import READ_ANY_SIZE
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from millstream.kafka.positions import Slot
 
 _WAIT = 0.2
-_SEND_EVERY = 1.0
+_ACKNOWLEDGE_SECONDS = 1.0
 _ACCEPT, _RELEASE, _REJECT = (
     AcknowledgeType.ACCEPT,
     AcknowledgeType.RELEASE,
@@ -39,43 +39,41 @@ _ACCEPT, _RELEASE, _REJECT = (
 
 @dataclass(frozen=True, slots=True)
 class SharedRecord(Record):
-    """One record of a queue; `deliveries` counts how often it has been handed out, this time
-    included."""
+    """One record of a queue; `deliveries` counts its deliveries, this one included."""
 
     deliveries: int = 1
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
-    """A record that is locked for us, and until when."""
+class _Locked:
+    """A record that is locked for this consumer, and until when."""
 
     message: Message
     until: float
 
     @property
-    def place(self) -> tuple[str, int, int]:
+    def position(self) -> tuple[str, int, int]:
         return self.message.topic(), self.message.partition(), self.message.offset()  # type: ignore[return-value]
 
 
 class ShareConsumer:
-    """Takes records from topics as from a queue: each goes to one member of the group.
+    """Reads topics as a queue: each record is delivered to one member of the group.
 
         with ShareConsumer("jobs", group="workers") as queue:
             for record in queue:
                 work(record)
 
-    Any number of members may share a partition. A record is locked for the member it was handed
-    to. It is done when the next one is asked for, or at once by `acknowledge(record)`;
-    `release(record)` gives it back for somebody else, `reject(record)` drops it for good. What
-    is not done when its lock runs out (`lock`), or its member dies or fails with an exception,
-    comes again, later and out of order, until it has been handed out `attempts` times. Records
-    that were taken and not yet handed out are given back when the consumer is closed.
+    Any number of members may share a partition. A record is locked for the member it is delivered
+    to. It is acknowledged when the next one is requested, or at once by `acknowledge(record)`;
+    `release(record)` makes it available to all members, `reject(record)` ends its delivery. If its
+    lock expires (`lock`), or its member dies or fails with an exception, the record is
+    redelivered, later and out of order, up to `attempts` times in all. Records that were fetched
+    and not delivered are released when the consumer is closed.
 
-    `start` says where a new group begins, "start" or "end". `start`, `lock`, `attempts` and
-    `isolation` are the group's: the last member that says them decides for all; `lock` and
-    `attempts` stay as they are unless said (30 seconds and 5 by Kafka's default). `most` is about
-    how many records are taken at once: what is taken is locked for this member, so slow work
-    wants few.
+    A new group starts at `start`, "start" or "end". `start`, `lock`, `attempts` and `isolation`
+    are settings of the group: the last member that passes them decides for all. By default `lock`
+    and `attempts` are unchanged (Kafka's defaults are 30 seconds and 5). `most` is about how many
+    records are fetched at once; all of them are locked, so fetch few if processing is slow.
     """
 
     def __init__(
@@ -93,73 +91,73 @@ class ShareConsumer:
     ) -> None:
         self.topics = checked_topics(topics)
         self.group = check_group(group)
-        if isinstance(most, bool) or not isinstance(most, int) or most < 1:
-            raise InvalidInput("most needs a whole number from 1 on", got=repr(most))
-        told = wanted(start=start, lock=lock, attempts=attempts, isolation=isolation)
+        group_settings = share_settings(
+            start=start, lock=lock, attempts=attempts, isolation=isolation
+        )
         config = {
             "group.id": self.group,
             "share.acknowledgement.mode": "explicit",
-            "max.poll.records": str(most),
+            "max.poll.records": str(checked_count(most, "most")),
             **READ_ANY_SIZE,
             **client_settings(settings),
         }
         self._patience = positive_micros(patience, what="patience") / 1e6
         self._link = Link(Cluster.resolve(kafka))
         slots_of(self._link, self.topics)
-        self._rules = settled(self._link, self.group, told)
+        self._limits = apply_settings(self._link, self.group, group_settings)
         self._client = self._link.share_consumer(config)
-        self._let_go = close_at_exit(self, self._client.close)
+        self._close_client = close_at_exit(self, self._client.close)
         self._client.subscribe(list(self.topics))
-        self._waiting: deque[_Held] = deque()
-        self._in_hand: _Held | None = None
+        self._fetched: deque[_Locked] = deque()
+        self._current: _Locked | None = None
         self._unsent = 0
-        self._late: set[Slot] = set()
+        self._expired: set[Slot] = set()
         self._sent_at = time.monotonic()
-        self._heard_at = time.monotonic()
+        self._answered_at = time.monotonic()
         self._stopped = threading.Event()
         self._closed = False
 
     @property
     def lock(self) -> float:
-        """Seconds for which a record is locked for the member it was handed to."""
-        return self._rules.lock
+        """Seconds for which a record is locked for the member it is delivered to."""
+        return self._limits.lock
 
     @property
     def attempts(self) -> int:
-        """How often a record is handed out at most."""
-        return self._rules.attempts
+        """How often a record is delivered at most."""
+        return self._limits.attempts
 
     def __iter__(self) -> Iterator[SharedRecord]:
         """Records one at a time, until `stop()`."""
         self._check_open()
         while not self._stopped.is_set():
-            self._finish()
-            if not self._waiting:
-                self._take()
+            self._accept_current()
+            if not self._fetched:
+                self._fetch()
                 continue
-            held = self._waiting[0]
-            ours = time.monotonic() <= held.until
-            if not ours:
-                self._mark(held, _RELEASE)  # another has it by now
-            self._waiting.popleft()
-            if ours:
-                self._in_hand = held
-                yield _shared(held.message)
+            record = self._fetched[0]
+            valid = time.monotonic() <= record.until
+            if not valid:
+                self._acknowledge(record, _RELEASE)  # another member may have it by now
+            self._fetched.popleft()
+            if valid:
+                self._current = record
+                yield _shared(record.message)
 
     def acknowledge(self, record: Record) -> None:
-        """It is done: return when the cluster knows, and it never comes again.
+        """The record is processed; returns when the cluster has confirmed it.
 
         Raises:
-            MillstreamError: its lock had run out, so it comes again, to somebody.
+            MillstreamError: its lock has expired, so it will be redelivered.
         """
         self._settle(record, _ACCEPT)
 
     def release(self, record: Record) -> None:
-        """Give it back, to be handed out again."""
+        """Make it available to all members again."""
         self._settle(record, _RELEASE)
 
     def reject(self, record: Record) -> None:
-        """Drop it for good: nobody can work on it."""
+        """The record cannot be processed: never deliver it again."""
         self._settle(record, _REJECT)
 
     def stop(self) -> None:
@@ -167,20 +165,20 @@ class ShareConsumer:
         self._stopped.set()
 
     def close(self) -> None:
-        """What is done is told, what is not is given back; then leave the group."""
+        """Acknowledge processed records, release the others, and leave the group."""
         if self._closed:
             return
         self._stopped.set()
         try:
-            self._finish()
+            self._accept_current()
             self._send()
-            for held in self._waiting:
-                self._mark(held, _RELEASE)
-            self._waiting.clear()
+            for record in self._fetched:
+                self._acknowledge(record, _RELEASE)
+            self._fetched.clear()
             self._send()
         finally:
             self._closed = True
-            self._let_go.detach()
+            self._close_client.detach()
             self._client.close()
 
     def __enter__(self) -> Self:
@@ -192,9 +190,9 @@ class ShareConsumer:
         problem: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if problem is not None and self._in_hand is not None:
-            self._waiting.appendleft(self._in_hand)
-            self._in_hand = None
+        if problem is not None and self._current is not None:
+            self._fetched.appendleft(self._current)
+            self._current = None
         try:
             self.close()
         except MillstreamError as second:
@@ -204,68 +202,67 @@ class ShareConsumer:
 
     def _settle(self, record: Record, how: AcknowledgeType) -> None:
         self._check_open()
-        held = self._in_hand
-        if held is None or held.place != (record.topic, record.partition, record.offset):
+        current = self._current
+        if current is None or current.position != (record.topic, record.partition, record.offset):
             raise InvalidInput(
-                "this needs the record that was handed out last, once",
+                "this needs the last record delivered, once",
                 got=f"offset {record.offset} of {record.topic}/{record.partition}",
-                do="settle each record before the next one is asked for",
+                do="acknowledge, release or reject each record before requesting the next one",
             )
-        self._in_hand = None
-        self._mark(held, how)
+        self._current = None
+        self._acknowledge(current, how)
         self._send()
 
-    def _finish(self) -> None:
-        """The record in hand is done; that is told now and then."""
-        if self._in_hand is not None:
-            self._mark(self._in_hand, _ACCEPT)
-            self._in_hand = None
-        if self._unsent and time.monotonic() - self._sent_at > min(_SEND_EVERY, self.lock / 4):
+    def _accept_current(self) -> None:
+        """Accept the current record; acknowledgements are sent at most once per second."""
+        if self._current is not None:
+            self._acknowledge(self._current, _ACCEPT)
+            self._current = None
+        waited = time.monotonic() - self._sent_at
+        if self._unsent and waited > min(_ACKNOWLEDGE_SECONDS, self.lock / 4):
             self._send()
 
-    def _mark(self, held: _Held, how: AcknowledgeType) -> None:
-        """Note what is to be told; giving back what is no longer ours may well be refused.
+    def _acknowledge(self, record: _Locked, how: AcknowledgeType) -> None:
+        """Add to the next request; releasing a record whose lock has expired may be refused.
 
-        A refusal undoes all that is told of the partition in the same request, so what may be
-        refused is never told together with the rest.
+        A refusal undoes all acknowledgements of the partition in the same request, so those that
+        may be refused go into a separate request.
         """
-        late = how == _RELEASE and time.monotonic() > held.until
-        if late != bool(self._late):
+        expired = how == _RELEASE and time.monotonic() > record.until
+        if expired != bool(self._expired):
             self._send()
-        self._client.acknowledge(held.message, how)
+        self._client.acknowledge(record.message, how)
         self._unsent += 1
-        if late:
-            self._late.add(held.place[:2])
+        if expired:
+            self._expired.add(record.position[:2])
 
     def _send(self) -> None:
-        """Tell the cluster what has become of records, and return when it knows."""
+        """Send the acknowledgements, and return when the cluster has confirmed them."""
         if not self._unsent:
             return
         self._unsent, self._sent_at = 0, time.monotonic()
-        late, self._late = self._late, set()
+        expired, self._expired = self._expired, set()
         try:
             answers = self._client.commit_sync(ANSWER_TIME)
         except KafkaException as failed:
             raise self._link.failure(failed, "acknowledging") from None
-        for place, problem in answers.items():
-            slot = (place.topic, place.partition)
+        for part, problem in answers.items():
+            slot = (part.topic, part.partition)
             if problem is None:
                 continue
             if problem.args[0].code() != KafkaError.INVALID_RECORD_STATE:
                 raise self._link.failure(problem, "acknowledging")
-            if slot not in late:
-                raise self._ran_out(slot)
+            if slot not in expired:
+                raise MillstreamError(
+                    f"records of {slot[0]}/{slot[1]} need to be acknowledged within "
+                    f"{self.lock:g} s",
+                    got="a lock that has expired: the records are redelivered",
+                    do="process faster, fetch fewer at once (most=1), or lock longer (lock=…)",
+                )
 
-    def _ran_out(self, slot: Slot) -> MillstreamError:
-        return MillstreamError(
-            f"records of {slot[0]}/{slot[1]} need to be acknowledged within {self.lock:g} s",
-            got="a lock that had run out: they come again, to whoever asks",
-            do="work faster, take fewer at once (most=1), or lock them longer (lock=…)",
-        )
-
-    def _take(self) -> None:
+    def _fetch(self) -> None:
         self._send()
-        asked = time.monotonic()
+        requested = time.monotonic()
         try:
             messages = list(self._client.poll(_WAIT))
         except KafkaException as failed:
@@ -274,13 +271,13 @@ class ShareConsumer:
         for message in messages:
             error = message.error()
             if error is None:
-                self._waiting.append(_Held(message, asked + self.lock))
+                self._fetched.append(_Locked(message, requested + self.lock))
             elif not error.retriable():
                 raise self._link.failure(error, f"reading {message.topic()}")
         if messages or not self._link.errors.all_down:
-            self._heard_at = now
-        elif now - self._heard_at > self._patience:
-            self._heard_at = now
+            self._answered_at = now
+        elif now - self._answered_at > self._patience:
+            self._answered_at = now
             self._link.ping()
 
     def _check_open(self) -> None:

@@ -1,4 +1,4 @@
-"""What a share group is told: where it begins, how long a record is locked, how often it comes."""
+"""The settings of a share group: where it starts, and the lock and deliveries of a record."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from millstream.duration import Duration, positive_micros
 from millstream.errors import InvalidInput
+from millstream.kafka.clients.consuming.consumer_options import checked_count, checked_isolation
 from millstream.kafka.librdkafka import ANSWER_TIME, Link
 
 if TYPE_CHECKING:
@@ -22,41 +23,36 @@ _ISOLATION = "share.isolation.level"
 
 @dataclass(frozen=True, slots=True)
 class ShareGroup:
-    """The group's settings as they are: seconds a record is locked, deliveries it gets at most."""
+    """The group's current settings: seconds a record is locked, and its deliveries at most."""
 
     lock: float
     attempts: int
 
 
-def wanted(
+def share_settings(
     *, start: str, lock: Duration | None, attempts: int | None, isolation: str
 ) -> dict[str, str]:
-    """The settings as Kafka names them.
+    """The settings by their names in Kafka.
 
     Raises:
-        InvalidInput: one of them is not possible.
+        InvalidInput: one of them is invalid.
     """
     if start not in ("start", "end"):
         raise InvalidInput('start needs "start" or "end"', got=repr(start))
-    if isolation not in ("read_committed", "read_uncommitted"):
-        raise InvalidInput(
-            'isolation needs "read_committed" or "read_uncommitted"', got=repr(isolation)
-        )
+    checked_isolation(isolation)
     found = {_START: "earliest" if start == "start" else "latest", _ISOLATION: isolation}
     if lock is not None:
         found[_LOCK] = str(max(1, positive_micros(lock, what="lock") // 1000))
     if attempts is not None:
-        if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
-            raise InvalidInput("attempts needs a whole number from 1 on", got=repr(attempts))
-        found[_ATTEMPTS] = str(attempts)
+        found[_ATTEMPTS] = str(checked_count(attempts, "attempts"))
     return found
 
 
-def settled(link: Link, group: str, settings: Mapping[str, str]) -> ShareGroup:
-    """Set what differs, and give what then holds.
+def apply_settings(link: Link, group: str, settings: Mapping[str, str]) -> ShareGroup:
+    """Change the settings that differ, and return the group's settings after that.
 
     Raises:
-        InvalidInput: the cluster does not allow a value; its own words say which it does.
+        InvalidInput: the cluster refuses a value; the message has its reason.
     """
     now = _read(link, group)
     changes = [
@@ -67,7 +63,7 @@ def settled(link: Link, group: str, settings: Mapping[str, str]) -> ShareGroup:
     if changes:
         resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=changes)
         link.call_all(
-            f"setting up the share group {group}",
+            f"changing the share group {group}",
             lambda admin: admin.incremental_alter_configs([resource], request_timeout=ANSWER_TIME),
         )
     now = {**now, **settings}

@@ -1,4 +1,4 @@
-"""What became of the records that were sent: counted, and never forgotten in silence."""
+"""Delivery reports: counted, and failures kept until they are raised."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from millstream.errors import MillstreamError
     from millstream.kafka.librdkafka import Link
 
-_WITHDRAWN = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
+_PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What became of one record: where it rests, or (`error`) why it does not."""
+    """The delivery of one record: its position in the log, or the `error`."""
 
     topic: str
     partition: int
@@ -29,38 +29,38 @@ class Delivery:
 
 
 class Deliveries:
-    """Hears the client's reports; keeps the failures until they are raised."""
+    """Receives the client's delivery reports; keeps failures until they are raised."""
 
-    def __init__(self, link: Link, tell: Callable[[Delivery], None] | None) -> None:
+    def __init__(self, link: Link, on_delivery: Callable[[Delivery], None] | None) -> None:
         self.failed = 0
-        self.withdrawn = 0
-        self._link, self._tell = link, tell
-        self._untold = 0
+        self.purged = 0
+        self._link, self._on_delivery = link, on_delivery
+        self._unraised = 0
         self._first: MillstreamError | None = None
 
     def report(self, error: KafkaError | None, message: Message) -> None:
-        """One record is in the log, or is not."""
-        if error is not None and error.code() in _WITHDRAWN:
-            self.withdrawn += 1
+        """The report of one record."""
+        if error is not None and error.code() in _PURGED:
+            self.purged += 1
         elif error is not None:
-            self._note(self._link.failure(error, f"delivering to {message.topic()}"))
-        if self._tell is not None:
-            self._tell(_delivery(error, message))
+            self._add(self._link.failure(error, f"delivering to {message.topic()}"))
+        if self._on_delivery is not None:
+            self._on_delivery(_delivery(error, message))
 
     def raise_failures(self) -> None:
-        """Raise what failed since the last call, with its number and first cause."""
-        first, count = self._first, self._untold
-        self._first, self._untold = None, 0
+        """Raise the failures since the last call as one, with their number and first cause."""
+        first, count = self._first, self._unraised
+        self._first, self._unraised = None, 0
         if first is not None:
             raise type(first)(
                 f"{count} sent {'record was' if count == 1 else 'records were'} not delivered",
                 got=f"{first.need}; {first.got}" if first.got else first.need,
-                do=first.do or "send again what is missing",
+                do=first.do or "send the missing records again",
             )
 
-    def _note(self, failure: MillstreamError) -> None:
+    def _add(self, failure: MillstreamError) -> None:
         self.failed += 1
-        self._untold += 1
+        self._unraised += 1
         if self._first is None:
             self._first = failure
 

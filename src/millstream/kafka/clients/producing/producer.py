@@ -1,4 +1,4 @@
-"""Appending records: singly or many, acknowledged or not, in transactions."""
+"""`Producer`: appends records to topics, with or without transactions."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from millstream.kafka.clients.consuming.consumer import Consumer
 
-_COUNT_HOLDS = 60.0
-_SERVE_EVERY = 1024
+_CACHE_SECONDS = 60.0  # of the number of partitions
+_POLL_EVERY = 1024  # records
 _LARGE = UNCHECKED_BYTES // 2
 
 
@@ -41,12 +41,11 @@ class Producer:
         with Producer() as producer:
             producer.send("bids", {"auction": 7, "price": 5.0}, key="7")
 
-    A record with a key goes to the partition of that key, in the order of sending; one
-    without is spread. `acks="all"` waits for every replica in sync, 1 for the leader, 0 for
-    nobody: then what is lost is lost unseen. An idempotent producer (the default with
-    `acks="all"`) neither doubles nor reorders when it must send again. Sending returns at
-    once; a record that could not be delivered is remembered and raised by the next `flush`
-    or `close`. Topics are not created by sending.
+    Records with a key go to the partition of that key, in the order of sending; those without
+    one are distributed over all partitions. `acks="all"` waits for every in-sync replica, 1 for
+    the leader, and 0 does not wait: losses go unnoticed. Retries of an idempotent producer (the
+    default with `acks="all"`) neither duplicate nor reorder records. Sending returns at once; the
+    next `flush` or `close` raises if records could not be delivered. Sending creates no topics.
 
     With `transactional_id` records are sent inside `with producer.transaction():`.
     `on_delivery` is called with a `Delivery` for each record, while sending and flushing.
@@ -92,19 +91,19 @@ class Producer:
 
     @property
     def sent(self) -> int:
-        """How many records were handed over."""
+        """How many records were sent."""
         return self._sent
 
     @property
     def acknowledged(self) -> int:
-        """How many are known to be in the log (with `acks=0`: on their way to it)."""
+        """How many are acknowledged (with `acks=0`: written to the connection)."""
         self._serve(lambda: self._client.poll(0))
-        told = self._deliveries.failed + self._deliveries.withdrawn
-        return max(0, self._sent - told - len(self._client))
+        not_delivered = self._deliveries.failed + self._deliveries.purged
+        return max(0, self._sent - not_delivered - len(self._client))
 
     @property
     def failed(self) -> int:
-        """How many could not be delivered; those of aborted transactions do not count."""
+        """How many could not be delivered, without those of aborted transactions."""
         return self._deliveries.failed
 
     def send(
@@ -121,8 +120,8 @@ class Producer:
 
         Raises:
             NotFound: the topic does not exist.
-            InvalidInput: a value, key, partition, timestamp or header is not possible, or
-                the record is larger than the topic takes (`max.message.bytes`).
+            InvalidInput: a value, key, partition, timestamp or header is invalid, or the record
+                is larger than the topic accepts (`max.message.bytes`).
             Unavailable: the cluster does not answer when a topic is first used.
         """
         if not self._ready or topic not in self._counts:
@@ -140,7 +139,7 @@ class Producer:
             self._check_size(topic, plain, name, named)
         self._append(topic, plain, name, place, moment, named)
         self._sent += 1
-        if not self._sent % _SERVE_EVERY:
+        if not self._sent % _POLL_EVERY:
             self._serve(lambda: self._client.poll(0))
 
     def send_many(
@@ -151,12 +150,11 @@ class Producer:
         keys: Iterable[bytes | str | None] | None = None,
         timestamps: Iterable[datetime | int | None] | None = None,
     ) -> int:
-        """Append many records in order; gives how many.
+        """Append many records in order, and return how many.
 
         Raises:
-            InvalidInput: keys or timestamps are not as many as values (nothing is sent when
-                their lengths are known), or one of them is not possible (those before it
-                have been sent).
+            InvalidInput: there are not as many keys or timestamps as values (nothing is sent if
+                the lengths are known), or one of them is invalid (those before it are sent).
         """
         self._prepare(topic)
         produce, choose, before, count = self._client.produce, self._choose, self._sent, 0
@@ -185,28 +183,28 @@ class Producer:
         """Return when every record sent so far is acknowledged.
 
         Raises:
-            Fenced: another producer has taken this one's transactional id over.
-            Unavailable: some still wait after `timeout`; they are kept, and sent when the
-                cluster is back within the delivery timeout (two minutes).
+            Fenced: another producer uses this transactional id.
+            Unavailable: some are not acknowledged after `timeout`; they are retried for the rest
+                of the delivery timeout (two minutes).
             MillstreamError: some could not be delivered; the message has their number and
-                the first cause. They are told once.
+                the first cause. Each failure is raised once.
         """
         wait = positive_micros(timeout, what="timeout") / 1e6
         left = self._serve(lambda: self._client.flush(wait))
         self._deliveries.raise_failures()
         if left:
             raise Unavailable(
-                f"{left} sent {'record needs' if left == 1 else 'records need'} an answer "
-                f"from Kafka at {self._link.cluster.address}",
+                f"{left} sent {'record needs' if left == 1 else 'records need'} an "
+                f"acknowledgement from Kafka at {self._link.cluster.address}",
                 got=f"none within {timeout}",
-                do="flush again when it is back",
+                do="flush again when Kafka answers",
             )
 
     def close(self) -> None:
-        """Flush and let go of everything; a second call does nothing.
+        """Flush and close; a second call does nothing.
 
         Raises:
-            MillstreamError: as `flush` does; what still waited is given up.
+            MillstreamError: as `flush` does; records not acknowledged by then are dropped.
         """
         if self._closed:
             return
@@ -227,30 +225,30 @@ class Producer:
                 producer.send_offsets(consumer)
 
         Raises:
-            Fenced: another producer has taken this transactional id over.
+            Fenced: another producer uses this transactional id.
         """
         transactions = self._transactions
         if transactions is None or self._closed:
             raise InvalidInput(
                 "a transaction needs an open producer with a transactional_id",
                 got="a closed one" if self._closed else "one without",
-                do='make it with Producer(transactional_id="...")',
+                do='create it with Producer(transactional_id="...")',
             )
         transactions.begin()
         self._ready = True
         try:
             yield
         except BaseException as problem:
-            self._withdraw(transactions, problem)
+            self._abort(transactions, problem)
             raise
         finally:
             self._ready = False
         transactions.commit()
 
     def send_offsets(self, consumer: Consumer) -> None:
-        """Commit the consumer's positions with the transaction that is open.
+        """Commit the consumer's positions with the open transaction.
 
-        The positions are those after the last record the consumer handed out.
+        A position is the offset after the last record delivered.
         """
         if self._transactions is None or not self._transactions.begun:
             raise InvalidInput(
@@ -278,12 +276,12 @@ class Producer:
                 raise
             problem.add_note(f"while closing the producer: {second}")
 
-    def _serve(self, act: Callable[[], int]) -> int:
-        """Let the client report; what ends it for good is raised by it there."""
+    def _serve(self, call: Callable[[], int]) -> int:
+        """Call the client, which serves delivery reports and raises fatal errors."""
         try:
-            return act()
-        except KafkaException as ended:
-            raise self._link.failure(ended, "sending") from None
+            return call()
+        except KafkaException as fatal:
+            raise self._link.failure(fatal, "sending") from None
 
     def _append(
         self,
@@ -294,7 +292,7 @@ class Producer:
         moment: int,
         headers: Any,
     ) -> None:
-        """Hand one record to the client; when its queue is full, wait for room."""
+        """Pass one record to the client; if its queue is full, wait for space."""
         while True:
             try:
                 return self._client.produce(
@@ -323,14 +321,14 @@ class Producer:
         self._count(check_topic(topic))
 
     def _count(self, topic: str) -> int:
-        """How many partitions a topic has, asked anew once a minute."""
+        """How many partitions a topic has; refreshed once per minute."""
         now = time.monotonic()
-        partitions, asked = self._counts.get(topic, (0, 0.0))
-        if not partitions or now - asked > _COUNT_HOLDS:
-            partitions = self._ask_count(topic)
+        partitions, read_at = self._counts.get(topic, (0, 0.0))
+        if not partitions or now - read_at > _CACHE_SECONDS:
+            partitions = self._read_count(topic)
         return partitions
 
-    def _ask_count(self, topic: str) -> int:
+    def _read_count(self, topic: str) -> int:
         partitions = len(described(self._link, [topic])[topic].partitions)
         self._counts[topic] = (partitions, time.monotonic())
         return partitions
@@ -338,18 +336,18 @@ class Producer:
     def _existing(self, topic: str, partition: int) -> int:
         whole = isinstance(partition, int) and not isinstance(partition, bool)
         if whole and (
-            0 <= partition < self._counts[topic][0] or 0 <= partition < self._ask_count(topic)
+            0 <= partition < self._counts[topic][0] or 0 <= partition < self._read_count(topic)
         ):
             return partition
         raise InvalidInput(
             f"{topic} has partitions 0 to {self._counts[topic][0] - 1}",
             got=f"partition {partition!r}",
-            do="name an existing one, or none",
+            do="use an existing partition, or omit it",
         )
 
     @staticmethod
-    def _withdraw(transactions: Transactions, problem: BaseException) -> None:
-        if sys.is_finalizing():  # the broker ends it; an answer could be waited for without end
+    def _abort(transactions: Transactions, problem: BaseException) -> None:
+        if sys.is_finalizing():  # the broker will abort it; waiting here might never end
             return
         try:
             transactions.abort()
@@ -358,5 +356,5 @@ class Producer:
 
 
 def _is_large(value: bytes | None, key: bytes | None) -> bool:
-    """Whether a record may be more than every topic takes; asked for each record."""
+    """Whether a record may exceed a topic's limit; a cheap test, made for every record."""
     return (value is not None and len(value) > _LARGE) or (key is not None and len(key) > _LARGE)

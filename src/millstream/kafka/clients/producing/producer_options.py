@@ -1,4 +1,4 @@
-"""What a Producer is told, checked before any call, and what its client is told."""
+"""Checks the arguments of `Producer`, and makes the settings of its librdkafka client."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def rows(
     keys: Iterable[bytes | str | None] | None,
     timestamps: Iterable[datetime | int | None] | None,
 ) -> Iterable[tuple[Value, bytes | str | None, datetime | int | None]]:
-    """The rows of `send_many`; columns are as many, and checked before the first is sent."""
+    """The rows of `send_many`; lengths that are known are compared before the first is sent."""
     if keys is None and timestamps is None:
         return zip(values, repeat(None), repeat(None), strict=False)
     given = {"values": values, "keys": keys, "timestamps": timestamps}
@@ -55,7 +55,7 @@ def throughput(linger: Duration, compression: str) -> dict[str, str]:
         )
     wait = micros(linger, what="linger")
     if wait < 0:
-        raise InvalidInput("linger needs a duration from zero on", got=repr(linger))
+        raise InvalidInput("linger needs a duration of zero or more", got=repr(linger))
     return {
         "linger.ms": f"{wait / 1000:g}",
         "compression.type": compression,
@@ -71,7 +71,7 @@ def safety(acks: Acks, transactional_id: str | None, *, idempotent: bool) -> dic
         raise InvalidInput(
             'an idempotent producer needs acks="all"',
             got=f"acks={acks!r}",
-            do="say idempotent=False, or leave acks out",
+            do="pass idempotent=False, or omit acks",
         )
     safety = {
         "acks": str(acks),
@@ -81,7 +81,7 @@ def safety(acks: Acks, transactional_id: str | None, *, idempotent: bool) -> dic
     if transactional_id is not None:
         if not idempotent or not isinstance(transactional_id, str) or not transactional_id:
             raise InvalidInput(
-                "a transactional_id needs to be text, on an idempotent producer",
+                "a transactional_id needs text and an idempotent producer",
                 got=repr(transactional_id) if idempotent else "idempotent=False",
             )
         safety["transactional.id"] = transactional_id

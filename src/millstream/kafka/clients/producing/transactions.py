@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from millstream.kafka.librdkafka import Link
     from millstream.kafka.positions import Slot
 
-_PATIENCE = 30.0
-_STEP = 1.0
+_RETRY_SECONDS = 30.0
+_CALL_SECONDS = 1.0
 
 
 class Transactions:
@@ -28,16 +28,16 @@ class Transactions:
         self.begun = False
 
     def begin(self) -> None:
-        """Open one; the first time, end what a predecessor with the same id left open."""
+        """Begin one; the first call aborts a transaction that an earlier producer left open."""
         if self.begun:
             raise InvalidInput(
-                "a transaction needs the one before it to have ended", got="a nested one"
+                "a transaction needs the previous one to have ended", got="a nested one"
             )
         if self._link.fatal is not None:
             raise self._link.failure(self._link.fatal, "beginning a transaction")
         if not self._initialised:
             self._link.ping()
-            self._insist("opening the transactional id", self._client.init_transactions)
+            self._retry("initialising the transactional id", self._client.init_transactions)
             self._initialised = True
         try:
             self._client.begin_transaction()
@@ -46,9 +46,9 @@ class Transactions:
         self.begun = True
 
     def commit(self) -> None:
-        """Make it visible; when that is impossible, take it back and raise."""
+        """Commit; if that fails, abort and raise."""
         try:
-            self._insist("committing the transaction", self._client.commit_transaction)
+            self._retry("committing the transaction", self._client.commit_transaction)
         except MillstreamError:
             if self._link.fatal is None:
                 self.abort()
@@ -57,23 +57,23 @@ class Transactions:
             self.begun = False
 
     def abort(self) -> None:
-        """Take it back: readers of committed records never see it."""
+        """Abort: readers of committed records never see its records."""
         self.begun = False
-        self._insist("aborting the transaction", self._client.abort_transaction)
+        self._retry("aborting the transaction", self._client.abort_transaction)
 
     def add_offsets(self, positions: Mapping[Slot, int], group: Any) -> None:
-        """Commit these positions of a group with the transaction."""
-        places = [TopicPartition(*slot, offset) for slot, offset in positions.items()]
-        self._insist(
+        """Commit these offsets of a group with the transaction."""
+        offsets = [TopicPartition(*slot, offset) for slot, offset in positions.items()]
+        self._retry(
             "sending offsets",
-            lambda wait: self._client.send_offsets_to_transaction(places, group, wait),
+            lambda wait: self._client.send_offsets_to_transaction(offsets, group, wait),
         )
 
-    def _insist(self, doing: str, act: Callable[[float], None]) -> None:
-        until = time.monotonic() + _PATIENCE
+    def _retry(self, doing: str, call: Callable[[float], None]) -> None:
+        until = time.monotonic() + _RETRY_SECONDS
         while True:
             try:
-                return act(_STEP)
+                return call(_CALL_SECONDS)
             except KafkaException as failed:
                 if not failed.args[0].retriable() or time.monotonic() > until:
                     raise self._link.failure(failed, doing) from None

@@ -1,8 +1,7 @@
 """The input of the fault tests: seeded rows in a real topic, with all that a topic may hold.
 
-Times rise in each partition, at most three seconds out of order; some ids come twice in
-their partition with another amount; some records are no JSON; some were written in a
-transaction that was aborted.
+Times rise in each partition, at most three seconds out of order; some ids occur twice in their
+partition, with different amounts; some records are not JSON; some are in an aborted transaction.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _ABORTED = 10**9
 
 @dataclass
 class Feed:
-    """One topic and the seed all its rows follow from."""
+    """One topic and the seed of all its rows."""
 
     kafka: str
     topic: str
@@ -37,13 +36,13 @@ class Feed:
         self._random = random.Random(self.seed)
 
     def make_topic(self) -> None:
-        """The topic, empty."""
+        """Create the topic."""
         admin = AdminClient({"bootstrap.servers": self.kafka})
         for future in admin.create_topics([NewTopic(self.topic, PARTITIONS, 1)]).values():
             future.result()
 
     def send(self, rows: int = 40) -> None:
-        """One round more: so many rows in every partition, seven seconds further on in time."""
+        """Send one more round: rows in every partition, seven seconds later in time."""
         producer = Producer({"bootstrap.servers": self.kafka, "linger.ms": 5})
         for partition in range(PARTITIONS):
             for value in self._values(rows):
@@ -52,7 +51,7 @@ class Feed:
         self._round += 1
 
     def send_aborted(self) -> None:
-        """Rows that nobody may count: their transaction was aborted."""
+        """Send rows in a transaction and abort it."""
         producer = Producer({"bootstrap.servers": self.kafka, "transactional.id": self.topic})
         producer.init_transactions(60)
         producer.begin_transaction()

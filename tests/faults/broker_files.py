@@ -1,4 +1,4 @@
-"""One byte changed in the files in which a real broker keeps a partition."""
+"""Changes bytes in the log files of a real broker."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def log_file(broker: ThrowAwayBroker, topic: str, partition: int = 0) -> Path:
-    """The one segment of a partition."""
+    """The only segment of a partition."""
     [found] = broker.folder.rglob(f"{topic}-{partition}/*.log")
     return found
 
 
 def batch_places(data: bytes) -> list[tuple[int, int]]:
-    """Where each batch begins, and its base offset."""
+    """The file position and base offset of each batch."""
     found, place = [], 0
     while place + 61 <= len(data):
         base, size = struct.unpack_from(">qi", data, place)
@@ -32,7 +32,7 @@ def flip(
     broker: ThrowAwayBroker, topic: str, *, batch: int, bytes_in: Sequence[int] = (-5,),
     partition: int = 0,
 ) -> int:  # fmt: skip
-    """Change bytes of a batch, counted from its beginning or its end; its base offset."""
+    """Change bytes of a batch, counted from its start or end; returns its base offset."""
     path = log_file(broker, topic, partition)
     data = path.read_bytes()
     places = batch_places(data)

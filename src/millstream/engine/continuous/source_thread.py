@@ -1,9 +1,9 @@
-"""The rows of one source on their way through this process, in a thread of its own.
+"""A thread that processes the rows of one source.
 
-    topic -- asked for what follows --> decoder --> steps as Arrow --> topics, acknowledged
+    topic -- fetch requests --> decoder --> steps as Arrow --> topics, acknowledged
 
-What is behind in the log comes in large pieces, what has just been written in small ones. A
-piece counts as passed when every row of it is acknowledged; only then does the next one follow.
+A backlog is read in large pieces, new records in small ones. A piece is done when all its rows are
+acknowledged; only then is the next one sent.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ if TYPE_CHECKING:
     from millstream.sql.arrow.values import ArrowSteps
 
 _MOST = 4 << 20
-_FEW = 256  # records of a piece that is over in a moment
-_PATIENCE = 120.0
-_AGAIN = 0.2
+_FEW = 256  # records of a piece that is processed in a moment
+_TIMEOUT = 120.0
+_RETRY_SECONDS = 0.2
 _END_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
-class Way:
-    """From the rows of a source to one output; without steps they leave as they are."""
+class Route:
+    """From the rows of a source to one output; without steps they are sent unchanged."""
 
     output: Output
     steps: ArrowSteps | None
 
     def staged(self, rows: pa.Table) -> Staged:
-        """The rows that leave."""
+        """The rows to send."""
         made = rows if self.steps is None else self.steps(rows)
         return Staged(self.output.name, "result", self.output.sink, self.output.keys,
                       made.num_rows, lambda: iter((made,)))  # fmt: skip
 
 
 @dataclass
-class Passed:
-    """What has passed since it was last asked for, and up to where."""
+class Progress:
+    """What was processed since the last call of `take`, and up to which offsets."""
 
     at: Offsets
     counted: Counter[str] = field(default_factory=Counter)
@@ -62,69 +62,68 @@ class Passed:
 
 
 @dataclass(frozen=True)
-class Heard:
-    """Who is told: `bad` of the first bad rows of a piece, before any of it leaves, and may
-    raise; `waiting` of what keeps the source waiting; `gone` says in a sentence that it was too
-    long."""
+class Callbacks:
+    """`on_bad` gets the bad rows of a piece before any of it is sent, and may raise; `on_wait` why
+    the source waits; `unavailable` makes the error after too long a wait."""
 
-    bad: Callable[[pa.Table], None]
-    waiting: Callable[[str], None]
-    gone: Callable[[str], Unavailable]
+    on_bad: Callable[[pa.Table], None]
+    on_wait: Callable[[str], None]
+    unavailable: Callable[[str], Unavailable]
 
 
-class Passing(threading.Thread):
-    """One source, from these offsets on."""
+class SourceThread(threading.Thread):
+    """Processes one source, from these offsets on."""
 
     def __init__(
         self, reader: TopicReader, writer: PlainTopicWriter, decoder: RecordDecoder,
-        ways: Sequence[Way], at: Mapping[int, int], heard: Heard,
+        routes: Sequence[Route], at: Mapping[int, int], callbacks: Callbacks,
     ) -> None:  # fmt: skip
-        super().__init__(name="passing", daemon=True)
+        super().__init__(name="continuous", daemon=True)
         self._reader, self._writer, self._decoder = reader, writer, decoder
-        self._ways, self._heard = ways, heard
+        self._routes, self._callbacks = routes, callbacks
         self._prefetching: TopicPrefetchReader | None = None
-        self._held, self._passed = threading.Lock(), Passed(dict(at))
+        self._lock, self._progress = threading.Lock(), Progress(dict(at))
         self._at, self._new = dict(at), dict[int, int]()
         self._sent: tuple[Rows, list[Staged]] | None = None
-        self._over = threading.Event()
+        self._ending = threading.Event()
         self._error: BaseException | None = None
 
-    # -- for who watches ------------------------------------------------------------------
+    # -- for other threads ----------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise what has ended it, if something has."""
+        """Raise the error that ended the thread, if one has."""
         if self._error is not None:
             raise self._error
 
-    def take(self) -> Passed:
-        """What has passed since it was last taken."""
-        with self._held:
-            taken, self._passed = self._passed, Passed(dict(self._passed.at))
+    def take(self) -> Progress:
+        """The progress since the last call."""
+        with self._lock:
+            taken, self._progress = self._progress, Progress(dict(self._progress.at))
         return taken
 
     def reached(self, ends: Mapping[int, int]) -> bool:
-        """Whether all before these ends has passed."""
-        with self._held:
-            return all(self._passed.at.get(p, 0) >= end for p, end in ends.items())
+        """Whether all rows before these ends are processed."""
+        with self._lock:
+            return all(self._progress.at.get(p, 0) >= end for p, end in ends.items())
 
-    def widen(self, first: Mapping[int, int]) -> None:
-        """Take partitions in that are new, from their beginning on."""
-        with self._held:
+    def add_partitions(self, first: Mapping[int, int]) -> None:
+        """Add new partitions, from their beginning on."""
+        with self._lock:
             self._new = {p: at for p, at in first.items() if p not in self._at}
 
     def end(self) -> None:
-        """End behind the piece in hand."""
-        self._over.set()
+        """End after the current piece."""
+        self._ending.set()
         self.join(_END_SECONDS)
 
     # -- in the thread --------------------------------------------------------------------
 
     def run(self) -> None:
-        """Pass piece after piece, until told to end."""
+        """Process piece after piece until `end()`."""
         try:
             self._writer.recover(None)
-            while not self._over.is_set():
-                self._pass_on()
+            while not self._ending.is_set():
+                self._process()
             self._settle()
         except BaseException as error:
             self._error = error
@@ -133,9 +132,9 @@ class Passing(threading.Thread):
             if self._prefetching is not None:
                 self._prefetching.close()
 
-    def _pass_on(self) -> None:
-        """One piece: it is sent when the one before it is acknowledged, and counts when the next
-        one is ready, or when none has come for a moment."""
+    def _process(self) -> None:
+        """Process one piece: it is sent once the previous one is acknowledged, and counted when the
+        next one is ready or none arrives for a moment."""
         found = self._next()
         if found is None:
             self._settle()
@@ -143,60 +142,60 @@ class Passing(threading.Thread):
         ranges, raw = found
         after = self._at | {partition: end for partition, (_, end) in ranges.items()}
         if raw.num_rows > _FEW:
-            self._ask(after)
+            self._request(after)
         rows = self._decoder(raw)
         if rows.bad.num_rows:
-            self._heard.bad(rows.bad)
-        staged = [way.staged(rows.good) for way in self._ways]
+            self._callbacks.on_bad(rows.bad)
+        staged = [route.staged(rows.good) for route in self._routes]
         if raw.num_rows <= _FEW:
-            self._ask(after)
+            self._request(after)
         if not self._settle():
             return
         self._writer.post([one for one in staged if one.rows])
         self._at = after
         self._sent = rows, staged
 
-    def _ask(self, at: Offsets) -> None:
-        """Ask for what comes next before it is wanted: at once behind a large piece, so that the
-        broker is busy with it meanwhile; behind a small one as late as an answer needs to come,
-        for it has nothing of what is written after it was asked for."""
+    def _request(self, at: Offsets) -> None:
+        """Request the next records in advance: right after a large piece, so that the broker works
+        on it meanwhile; after a small one as late as possible, because the answer lacks records
+        that are written later."""
         if self._prefetching is not None:
             self._prefetching.ask(at, least=1, most=_MOST)
 
     def _settle(self) -> bool:
-        """Count what was sent, once all of it is acknowledged.
+        """Count the piece that was sent, once all of it is acknowledged.
 
-        False, if some did not get through: then it is read and sent again.
+        False if sending failed: then it is read and sent again.
         """
         if self._sent is None:
             return True
         (rows, staged), self._sent = self._sent, None
-        got_through = self._writer.flush()
-        with self._held:
-            if not got_through:
-                self._at = dict(self._passed.at)
+        acknowledged = self._writer.flush()
+        with self._lock:
+            if not acknowledged:
+                self._at = dict(self._progress.at)
                 return False
-            self._passed.at = dict(self._at)
+            self._progress.at = dict(self._at)
             self._count(rows, staged)
         return True
 
     def _count(self, rows: Rows, staged: Sequence[Staged]) -> None:
-        counted, report = self._passed.counted, rows.report
+        counted, report = self._progress.counted, rows.report
         counted.update(rows=report.rows, extra=report.extra, bytes=report.bytes)
-        self._passed.written.update({one.output: one.rows for one in staged})
+        self._progress.written.update({one.output: one.rows for one in staged})
         if rows.bad.num_rows:
-            self._passed.bad.append(rows.bad)
+            self._progress.bad.append(rows.bad)
 
     def _next(self) -> tuple[Ranges, pa.Table] | None:
-        """What follows, once there is something; None after a moment without.
+        """The next records; None if none arrive for a moment.
 
         Raises:
             Unavailable: the broker has not answered for two minutes.
         """
-        with self._held:
+        with self._lock:
             self._at |= self._new
             self._new = {}
-        at, until = dict(self._at), time.monotonic() + _PATIENCE
+        at, until = dict(self._at), time.monotonic() + _TIMEOUT
         while True:
             try:
                 self._prefetching = self._prefetching or self._reader.prefetch_reader(
@@ -205,19 +204,19 @@ class Passing(threading.Thread):
                 assert self._prefetching is not None
                 return self._prefetching.wait(at, least=1, most=_MOST)
             except UnknownFormat:
-                return self._otherwise(at)
+                return self._read_old_format(at)
             except OSError as error:
                 if time.monotonic() > until:
-                    raise self._heard.gone(str(error)) from error
-                if self._over.wait(_AGAIN):
+                    raise self._callbacks.unavailable(str(error)) from error
+                if self._ending.wait(_RETRY_SECONDS):
                     return None
-                self._heard.waiting(str(error))
+                self._callbacks.on_wait(str(error))
 
-    def _otherwise(self, at: Offsets) -> tuple[Ranges, pa.Table] | None:
-        """Logs of old brokers are read by librdkafka."""
+    def _read_old_format(self, at: Offsets) -> tuple[Ranges, pa.Table] | None:
+        """Read a log of an old broker with librdkafka."""
         ends = self._reader.extent().end
         ranges = {p: (first, ends[p]) for p, first in at.items() if ends.get(p, first) > first}
         if not ranges:
-            self._over.wait(_AGAIN)
+            self._ending.wait(_RETRY_SECONDS)
             return None
         return ranges, self._reader.table(ranges, self._decoder.more)

@@ -1,4 +1,4 @@
-"""What a continuous run did, as the facts that those who watch are used to."""
+"""Reports a continuous run as facts, like those of batches."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from millstream.plan.stages import Stages
 
 
-class Told:
-    """Adds up what was done up to positions that are kept; tells it when more of them are."""
+class Reporter:
+    """Adds up what was processed up to stored positions, and reports it."""
 
     def __init__(
-        self, told: Callable[[Facts, dict[str, int]], None], stages: Stages,
+        self, on_facts: Callable[[Facts, dict[str, int]], None], stages: Stages,
         bad_above: float | None,
     ) -> None:  # fmt: skip
-        self._told, self._reporter = told, BatchReporter(stages, bad_above)
+        self._on_facts, self._batches = on_facts, BatchReporter(stages, bad_above)
         self._number = 0
         self._clear()
 
@@ -34,18 +34,18 @@ class Told:
         self._seconds = 0.0
 
     def wrote(self, output: str, rows: int, seconds: float) -> None:
-        """Positions have been kept, and so many rows have left up to them, in so many seconds."""
+        """Count rows that an output wrote up to stored positions, and the seconds it took."""
         self._written[output] += rows
         self._seconds = max(self._seconds, seconds)
 
     def read(self, source: str, counted: Mapping[str, int], dead: int) -> None:
-        """These records of a source have been read, and so many of them were bad."""
+        """Count records that were read from a source, and how many of them were bad."""
         self._read[source] += counted.get("rows", 0)
         self._sums.update({word: counted.get(word, 0) for word in ("extra", "bytes")})
         self._sums["dead"] += dead
 
-    def waiting(self, number: int) -> bool:
-        """Whether there is something to tell under a number that has not been told."""
+    def has_news(self, number: int) -> bool:
+        """Whether there is something to report under a number not reported yet."""
         if number <= self._number:
             return False
         if self._read.total() or self._written.total() or self._sums["dead"]:
@@ -53,8 +53,8 @@ class Told:
         self._number = number
         return False
 
-    def tell(self, number: int, lag: dict[str, int]) -> None:
-        """Tell it.
+    def report(self, number: int, lag: dict[str, int]) -> None:
+        """Report it.
 
         Raises:
             InvalidInput: more than `bad_above` of a minute's rows were bad.
@@ -66,5 +66,5 @@ class Told:
         )  # fmt: skip
         self._number = number
         self._clear()
-        self._told(facts, lag)
-        self._reporter.refuse_too_many_bad(time.time_ns() // 1000, facts)
+        self._on_facts(facts, lag)
+        self._batches.refuse_too_many_bad(time.time_ns() // 1000, facts)

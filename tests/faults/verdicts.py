@@ -1,4 +1,4 @@
-"""Asks the verifier, and keeps count of the kills."""
+"""Runs the verifier, and counts the kills."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def verdict_on(config: Config, *, finished: bool = True) -> dict[str, Any]:
-    """What the verifier, a process that knows nothing of Millstream, says about a job."""
+    """The verdict of the verifier, a process that does not import Millstream, on a job."""
     question = {"kafka": config.kafka, "topic": config.topic, "name": config.name,
                 "finished": finished}  # fmt: skip
     done = subprocess.run(
@@ -30,13 +30,13 @@ def verdict_on(config: Config, *, finished: bool = True) -> dict[str, Any]:
 def differences(
     verdict: dict[str, Any], *kinds: str, outputs: tuple[str, ...] = ("windows", "once", "dead")
 ) -> list[str]:
-    """All that a verdict holds of these kinds: lost, doubled, phantom, wrong."""
+    """The differences of these kinds in a verdict: lost, doubled, phantom, wrong."""
     return [found for output in outputs for kind in kinds for found in verdict[output][kind]]
 
 
 @dataclass
 class Report:
-    """What was done to a job, and what came of it."""
+    """The kills of a job, and the verdict on it."""
 
     seed: int
     kills: Counter[str] = field(default_factory=Counter)

@@ -1,7 +1,7 @@
-"""A checkpoint for one run: of a pipeline all of whose sources and sinks are in memory.
+"""A checkpoint for a single run, of a pipeline whose sources and sinks are all in memory.
 
-Such a run begins with empty `Memory` sinks and from the first row. Its folder is removed when it
-ends; late and bad rows that went to files are kept in `<default checkpoint>/last-run`.
+Such a run starts with empty `Memory` sinks and from the first row. Its folder is removed when it
+ends; late and bad rows in files are kept in `<default checkpoint>/last-run`.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 _KEPT = ("dead", "late")
 
 
-class ThrowAway:
-    """The checkpoint of one run."""
+class TemporaryCheckpoint:
+    """The checkpoint of a single run."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         self.folder = Path(tempfile.mkdtemp(prefix=f"millstream-{pipeline.name}-"))
 
     def begin(self) -> None:
-        """Empty the sinks: what an earlier run has put there is not this one's."""
+        """Empty the sinks of the rows of earlier runs."""
         outputs, dead = self._pipeline.outputs, self._pipeline.dead
         read = [node.source for node in ancestry(outputs) if isinstance(node, Read)]
         for place in endpoints(outputs, dead):
@@ -38,8 +38,10 @@ class ThrowAway:
                 place.rows.clear()
 
     def end(self) -> Path:
-        """Keep the late and bad rows in the place of those of the last run, and remove the rest;
-        gives the folder they are in."""
+        """Keep the late and bad rows, replacing those of the last run, and remove the rest.
+
+        Returns the folder of the late and bad rows.
+        """
         kept = last_run(self._pipeline.name)
         shutil.rmtree(kept, ignore_errors=True)
         for name in _KEPT:

@@ -1,4 +1,4 @@
-"""Which of the two ways a continuous pipeline goes (`continuous.py`)."""
+"""Chooses how a continuous pipeline runs: directly or by Spark (`continuous.py`)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from millstream.engine.continuous.continuous import Continuous
 
 
-def way(pipeline: Pipeline, checkpoint: Checkpoint) -> type[Continuous]:
-    """How the rows of a job pass.
+def runner(pipeline: Pipeline, checkpoint: Checkpoint) -> type[Continuous]:
+    """The class that runs a job.
 
-    One that Spark has begun goes on with Spark, which alone knows how far each output was.
+    A job that Spark has run stays with Spark, whose checkpoint holds the positions of outputs.
     """
     from millstream.engine.continuous.positions import FOLDER
 
-    if not direct(pipeline) or (checkpoint.folder / FOLDER / "outputs").exists():
+    if not runs_directly(pipeline) or (checkpoint.folder / FOLDER / "outputs").exists():
         from millstream.engine.continuous.spark import RealTime
 
         return RealTime
@@ -29,6 +29,6 @@ def way(pipeline: Pipeline, checkpoint: Checkpoint) -> type[Continuous]:
     return Direct
 
 
-def direct(pipeline: Pipeline) -> bool:
-    """Whether Arrow runs every step of a pipeline, with the meaning that SQL has here."""
+def runs_directly(pipeline: Pipeline) -> bool:
+    """Whether Arrow can run every step of a pipeline exactly as Spark SQL does."""
     return without_spark(cut(pipeline.outputs))
