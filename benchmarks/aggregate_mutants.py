@@ -175,7 +175,7 @@ TESTS: dict[str, tuple[tuple[str, ...], list[str]]] = {
     ),
     "sketches": (
         ("operators/aggregates/sketches/hll.py", "operators/aggregates/sketches/log_buckets.py"),
-        ["tests/sketches"],
+        ["tests/operators/aggregates/sketches"],
     ),
     "lists": (("state/lists.py",), ["tests/state/test_lists.py", _VALUES]),
 }

@@ -129,7 +129,7 @@ APART = planted(
     ("head_rows[walked(head_at[firsts], follows)]", "head_rows"),
 )
 KERNELS = {
-    "tumbling": (BOUNDS + TUMBLING, ["tests/windows"]),
+    "tumbling": (BOUNDS + TUMBLING, ["tests/operators/windows"]),
     **IN_FILES,
     "distinct": (DISTINCT + APART, ["tests/operators/test_distinct_apart.py",
                                     "tests/operators/distinct/test_kernel.py"]),

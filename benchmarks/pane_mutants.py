@@ -101,7 +101,7 @@ FAULTS: dict[str, Pairs] = {
         ("dict.fromkeys(self.tables, END_OF_TIME)", "{}"),
         ("np.full(both.num_rows, max(0, view.floor))", "np.full(both.num_rows, 0)"),
         ("[batch.select(names), due]", "[batch.select(names)]"),
-        ("told(has, _AFTER, _HAS)", "told(had, _AFTER, _HAS)"),
+        ("span(has, _AFTER, _HAS)", "span(had, _AFTER, _HAS)"),
     ),
     "operators/windows/fixed/processing_time.py": (
         ("BatchTime(batch_time.since, after", "BatchTime(MIN_TIME, after"),

@@ -50,8 +50,8 @@ FAULTS: dict[str, Pairs] = {
     "operators/tables/database_kernel.py": (
         ("rows = _deleted_before(rows, known)", "pass"),
         ("less |= equal & (column < value)", "less |= column < value"),
-        ("follows[order] = told[last] & (owner[last] == owner)", "follows[order] = True"),
-        ("changed[name] = np.where(is_told, numbers(rows[name]), learnt)", "pass"),
+        ("follows[order] = has_row[last] & (owner[last] == owner)", "follows[order] = True"),
+        ("changed[name] = np.where(is_change, numbers(rows[name]), learnt)", "pass"),
         ("changed[of_state] = own[final][met.owner]", "pass"),
         ("missing & known, steps[before], steps", "missing & ~known, steps[before], steps"),
         ("~missing[before] & (met.owner[steps[before]] == met.owner[steps])", "~missing[before]"),
