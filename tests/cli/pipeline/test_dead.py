@@ -186,7 +186,7 @@ def test_rows_of_files_are_not_sent_anywhere(
     )  # fmt: skip
     said = millstream("dead", "retry", file)
     assert said.code == 2
-    assert "some from orders, which is no topic of the pipeline" in said.err
+    assert "some from orders, which is not a topic of the pipeline" in said.err
     assert sent(millstream, topic) == []
     assert "5 dead rows" in millstream.ok("dead", "retry", file, "--source", topic).err
     assert "1 dead row" in millstream.ok("dead", "drop", file, "--source", "orders").err

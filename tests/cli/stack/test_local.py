@@ -143,7 +143,7 @@ def test_the_doctor_says_what_to_do_if_something_is_missing(
     assert said.code == 1
     assert lines["java"].startswith("fail  java")
     assert "MILLSTREAM_JAVA" in lines["java"]
-    assert "correct it or unset it" in lines["java"]
+    assert "correct it, or unset it" in lines["java"]
     assert lines["jars"].startswith("warn")
     assert "downloaded at first use" in lines["jars"]
     assert lines["SPARK_HOME"].startswith("warn")

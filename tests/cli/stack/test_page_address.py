@@ -28,10 +28,10 @@ def test_the_loopback_needs_no_further_option(host: str | None) -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.5", "192.168.1.7"])
 def test_another_address_needs_a_token_and_a_public_url(host: str) -> None:
     with pytest.raises(
-        InvalidInput, match=r"needs a token of your own; got --page-host .* without"
+        InvalidInput, match=r"needs its own token; got --page-host .* without"
     ):
         PageOptions(host, ("https://jobs.example",)).address(8080)
-    with pytest.raises(InvalidInput, match="needs the address they will type"):
+    with pytest.raises(InvalidInput, match="needs its public address"):
         PageOptions(host, (), GIVEN).address(8080)
     page = PageOptions(host, ("https://Jobs.Example/", "http://10.0.0.5:8080"), GIVEN).address(8080)
     assert page == PageAddress(8080, host, ("https://jobs.example", "http://10.0.0.5:8080"))
@@ -97,5 +97,5 @@ def test_up_refuses_a_public_page_without_a_token_before_anything_starts(
     home = tmp_path / "home"
     said = Command("127.0.0.1:1", {"MILLSTREAM_HOME": str(home)})("up", "--page-host", "0.0.0.0")
     assert said.code == 2
-    assert "needs a token of your own; got --page-host 0.0.0.0 without --page-token" in said.err
+    assert "needs its own token; got --page-host 0.0.0.0 without --page-token" in said.err
     assert not (home / "stack").exists()
