@@ -163,3 +163,11 @@ def spark() -> Iterator[SparkSession]:
     spark = session()
     yield spark
     spark.stop()
+
+
+@pytest.fixture
+def derby(spark: SparkSession, tmp_path: Path) -> str:
+    """The JDBC address of an empty database in Spark's memory, with the driver that Spark ships."""
+    jvm: Any = spark._jvm
+    jvm.java.lang.System.setProperty("derby.stream.error.file", str(tmp_path / "derby.log"))
+    return f"jdbc:derby:memory:{uuid.uuid4().hex};create=true"

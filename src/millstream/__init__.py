@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from millstream.sinks.function import Function
     from millstream.sinks.live.live import Chart, LiveTable
     from millstream.sinks.postgres.postgres import Postgres
+    from millstream.sinks.spark.foreach_batch import ForeachBatch
     from millstream.sinks.spec import discard
     from millstream.sinks.sqlite.sqlite import Sqlite
     from millstream.sinks.webhook.webhook import Webhook
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from millstream.sources.kafka.topic import Topic
     from millstream.sources.memory import Memory
     from millstream.sources.rate import Rate
+    from millstream.sources.spark.spark import Spark
 
 __version__ = "0.1.0"
 
@@ -68,6 +70,7 @@ __all__ = [
     "Delta",
     "Email",
     "Files",
+    "ForeachBatch",
     "Function",
     "JobAlert",
     "LiveTable",
@@ -77,6 +80,7 @@ __all__ = [
     "Producer",
     "Rate",
     "ShareConsumer",
+    "Spark",
     "Sqlite",
     "Stream",
     "Table",
@@ -134,12 +138,14 @@ _HOMES = {
         "LiveTable",
     ),
     "millstream.sinks.postgres.postgres": ("Postgres",),
+    "millstream.sinks.spark.foreach_batch": ("ForeachBatch",),
     "millstream.sinks.spec": ("discard",),
     "millstream.sinks.sqlite.sqlite": ("Sqlite",),
     "millstream.sinks.webhook.webhook": ("Webhook",),
     "millstream.sources.files.files": ("Files",),
     "millstream.sources.memory": ("Memory",),
     "millstream.sources.rate": ("Rate",),
+    "millstream.sources.spark.spark": ("Spark",),
     "millstream.sources.kafka.topic": ("Topic",),
     "millstream.api.read": ("read", "table"),
     "millstream.api.stream": ("Stream",),

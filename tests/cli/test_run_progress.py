@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from millstream.metrics.facts import Facts
@@ -29,7 +30,7 @@ def test_a_line_shows_the_batch_and_the_totals() -> None:
     progress.add(facts(12, late=2, dead=1), {"bids": 7})
 
     assert progress.line() == (
-        "batch 12 · narrow · 200 rows/s · lag 7 · watermark 2026-01-01 00:00:20"
+        "batch 12 · narrow · driver · 200 rows/s · lag 7 · watermark 2026-01-01 00:00:20"
         " · late 2 · dead 1 · state 1,024 rows, 80.5 kB"
     )
 
@@ -40,7 +41,17 @@ def test_late_and_dead_rows_are_added_up() -> None:
         progress.add(facts(batch, late=2, dead=1), {})
 
     assert "late 6 · dead 3" in progress.line()
-    assert progress.total() == "300 rows read in 3 batches, 15 written, 6 late, 3 dead"
+    assert progress.total() == "300 rows read in 3 batches (3 driver), 15 written, 6 late, 3 dead"
+
+
+def test_the_total_says_where_the_batches_ran() -> None:
+    progress = Progress(Clock())
+    assert progress.total() == "0 rows read in 0 batches, 0 written, 0 late, 0 dead"
+    for batch, where in enumerate(("bridge", "spark", "spark"), start=1):
+        progress.add(replace(facts(batch), where=where), {})
+
+    assert "batch 3 · narrow · spark · " in progress.line()
+    assert "read in 3 batches (1 bridge, 2 spark), " in progress.total()
 
 
 def test_a_pause_does_not_lower_the_rate() -> None:

@@ -119,7 +119,7 @@ def test_one_ctrl_c_ends_after_the_current_batch(
         terminal.release()
 
         assert terminal.ended() == 0
-        assert "stopped: 6 rows read in 1 batch, 2 written" in terminal.said
+        assert "stopped: 6 rows read in 1 batch (1 spark), 2 written" in terminal.said
         assert "Traceback" not in terminal.said
         assert "WARN" not in terminal.said
     assert results(millstream, topic) == LEFT

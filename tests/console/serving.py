@@ -24,7 +24,7 @@ from millstream.jobs.reports.run_log import RunLog
 from millstream.jobs.stack import KAFKA
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from starlette.applications import Starlette
@@ -126,9 +126,10 @@ class Served:
 
     def add_job(
         self, name: str = "hot", *, checkpoint: str = "nowhere",
-        about: dict[str, Any] | None = None, batches: int = 3,
+        about: dict[str, Any] | None = None, batches: int = 3, places: Sequence[str] = (),
     ) -> JobRow:  # fmt: skip
-        """A job that has run `batches` batches and stopped."""
+        """A job that has run `batches` batches and stopped, or one batch in each of `places`: as
+        those of earlier versions, which do not name it, in an empty one."""
         job = JobRow(name=name, application="shop", owner="ann", file="hot.py", pipeline=name,
                      kafka=None, checkpoint=checkpoint, lane=None, submitted=time.time(),
                      since=time.time(), wanted="stopped", state="stopped")  # fmt: skip
@@ -137,8 +138,8 @@ class Served:
         self.folder.job(name).path.mkdir(parents=True, exist_ok=True)
         run_log = RunLog(self.folder.job(name).run_log, "r1", 1)
         run_log.about({**ABOUT, "plan": {**PLAN, "pipeline": name}, **(about or {})})
-        for batch in range(1, batches + 1):
-            run_log.batch(facts(batch))
+        for batch, where in enumerate(places or [""] * batches, start=1):
+            run_log.batch({**facts(batch), **({"where": where} if where else {})})
         run_log.beat(time.time(), {"bids": {0: 10}})
         run_log.close()
         return job

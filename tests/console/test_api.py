@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +26,22 @@ def test_jobs_are_listed_with_their_metrics(console: Served) -> None:
     assert (job["rows"], job["out"], job["late"], job["dead"]) == (300, 9, 3, 6)
 
 
+def test_the_page_of_spark_is_named_while_the_job_runs(console: Served) -> None:
+    console.add_job(about={"spark_ui": "http://127.0.0.1:4041"}, places=("bridge", "spark"))
+    assert console("/api/jobs/hot").json["spark_ui"] is None
+    with os.fdopen(console.folder.job("hot").lock.take() or 0, "w") as held:
+        print(os.getpid(), file=held, flush=True)
+        job = console("/api/jobs/hot").json
+    assert job["spark_ui"] == "http://127.0.0.1:4041"
+    assert job["where"] == {"bridge": 1, "spark": 1}
+    assert [batch["where"] for batch in job["batches_shown"]] == ["bridge", "spark"]
+
+
 def test_one_job_is_described_in_full(console: Served) -> None:
     console.add_job()
     job = console("/api/jobs/hot").json
     assert [batch["batch"] for batch in job["batches_shown"]] == [1, 2, 3]
+    assert {batch["where"] for batch in job["batches_shown"]} == {"driver"}
     assert job["batches_shown"][0]["phases"]["run"] == 0.1
     assert [step["step"] for step in job["plan"]["steps"]] == ["read bids", "tumbling(auction)"]
     step = job["steps"]["tumbling(auction)"]

@@ -57,7 +57,7 @@ def test_the_metrics_of_a_job_have_the_documented_names(console: Served) -> None
     assert value("rows_out_total", sink="hot") == 9
     assert value("rows_dropped_total", reason="late") == 3
     assert value("rows_dropped_total", reason="dead") == value("dlq_records") == 6
-    assert value("batches_total") == 3
+    assert value("batches_total", where="driver") == 3
     assert value("batch_duration_seconds_bucket", le="0.1") == 0
     assert value("batch_duration_seconds_bucket", le="0.25") == 3
     assert value("batch_duration_seconds_bucket", le="+Inf") == 3
@@ -72,6 +72,15 @@ def test_the_metrics_of_a_job_have_the_documented_names(console: Served) -> None
     assert value("retention_warning", **lag) == 1
     assert value("watermark_delay_seconds", source="bids") > 0
     assert value("restarts_total") == 0
+
+
+def test_batches_are_counted_by_what_ran_them(console: Served) -> None:
+    console.add_job(places=("", "bridge", "spark", "spark", "driver"))
+    assert {
+        dict(labels)["where"]: count
+        for (name, labels), count in samples(console).items()
+        if name == "millstream_batches_total"
+    } == {"driver": 2, "bridge": 1, "spark": 2}
 
 
 def test_names_that_would_break_the_format_are_escaped(console: Served) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -103,6 +105,26 @@ def test_a_job_is_stopped_and_started_from_the_page(page_console: Served) -> Non
         expect(browsed.page.get_by_text("start requested")).to_be_visible(timeout=PATIENCE)
     with JobRegistry(page_console.folder.registry, read_only=True) as registry:
         assert registry.job("hot").wanted == "running"
+
+
+def test_the_head_of_a_job_links_to_the_page_of_spark(page_console: Served) -> None:
+    for name, address in (("on", "http://127.0.0.1:4041"), ("odd", "javascript:alert(1)")):
+        page_console.add_job(name, about={"spark_ui": address}, places=("bridge", "spark"))
+    with ExitStack() as running, browser() as browsed:
+        for name in ("on", "odd"):
+            lock = page_console.folder.job(name).lock.take()
+            held = running.enter_context(os.fdopen(lock or 0, "w"))
+            print(os.getpid(), file=held, flush=True)
+        browsed.page.goto(page_console.link)
+        browsed.page.locator("[data-job=on] a").click()
+        link = browsed.page.get_by_role("link", name="Spark UI")
+        expect(link).to_have_attribute("href", "http://127.0.0.1:4041", timeout=PATIENCE)
+        expect(link).to_have_attribute("target", "_blank")
+        expect(browsed.page.locator("[data-fact=batch]")).to_contain_text("narrow · spark")
+        browsed.page.get_by_role("link", name="Jobs").first.click()
+        browsed.page.locator("[data-job=odd] a").click()
+        expect(browsed.page.get_by_text("javascript:alert(1)")).to_be_visible(timeout=PATIENCE)
+        assert link.count() == 0
 
 
 def test_without_the_token_the_page_only_shows_how_to_get_it(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,9 @@ from millstream.testing import Drive
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from millstream.metrics.facts import Facts
+
+PLACES = ("narrow", "wide", "driver")  # the lanes on Spark, and the driver alone
 START = datetime(2026, 1, 1, tzinfo=UTC)
 MICROS = 1_767_225_600_000_000
 SCHEMA = "auction long, name string, price double, n int, ts timestamp"
@@ -45,8 +49,22 @@ def out(*streams: ms.Stream, names: Sequence[str] = ("out",), **options: Any) ->
     return ms.Pipeline("drive", *outputs, **options)
 
 
+def drive_in(pipeline: ms.Pipeline, place: Any) -> Drive:
+    """A drive in a lane on Spark, or in the driver alone."""
+    if place != "driver":
+        return Drive(pipeline, lane=place)
+    alone = copy.copy(pipeline)
+    object.__setattr__(alone, "engine", "driver")
+    return Drive(alone)
+
+
+def ran_in(facts: Facts) -> str:
+    """The place of a batch: its lane, if Spark ran it, else the driver."""
+    return facts.lane if facts.where == "spark" else facts.where
+
+
 def drive(*streams: ms.Stream, lane: Any = "narrow", names: Sequence[str] = ("out",)) -> Drive:
-    return Drive(out(*streams, names=names), lane=lane)
+    return drive_in(out(*streams, names=names), lane)
 
 
 def window(auction: int | None, start: float, n: int, size: float = 10) -> dict[str, Any]:

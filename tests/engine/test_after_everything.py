@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
-from tests.engine.scenes import at, bid, bids, counted
+from tests.engine.scenes import PLACES, at, bid, bids, counted, drive_in
 
 import millstream as ms
 from millstream.errors import InvalidSpec
@@ -119,13 +119,13 @@ def test_rows_of_a_process_without_a_time_have_none(spark: object) -> None:
         assert [(row["auction"], row["rows"]) for row in d.rows("t")] == [(1, 2)]
 
 
-@pytest.mark.parametrize("lane", ["narrow", "wide"])
+@pytest.mark.parametrize("lane", PLACES)
 def test_a_union_with_results_that_have_no_time_has_none(
     lane: Literal["narrow", "wide"], spark: object
 ) -> None:
     untimed = ms.read(ms.Topic("others", schema="auction long"))
     both = ever().union(untimed.by("auction").window(ms.everything()).agg(n=ms.count()))
-    with Drive(ms.Pipeline("p", both.to(ms.Topic("out"))), lane=lane) as d:
+    with drive_in(ms.Pipeline("p", both.to(ms.Topic("out"))), lane) as d:
         d.feed("bids", [bid(1, 1), bid(2, 1)])
         d.feed("others", [{"auction": 7}])
         d.step()

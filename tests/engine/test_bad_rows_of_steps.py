@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from tests.engine.scenes import PLACES, drive_in
 
 import millstream as ms
 from millstream.errors import InvalidInput, InvalidSpec, UserCodeFailed
@@ -29,12 +30,12 @@ def divided() -> ms.Stream:
     return read().with_columns(share="12 div v")
 
 
-@pytest.mark.parametrize("lane", ["narrow", "wide"])
+@pytest.mark.parametrize("lane", PLACES)
 def test_rows_on_which_sql_raises_are_dead_with_step_and_reason(lane: Any) -> None:
     shares = divided()
     sums = shares.by("k").window(ms.tumbling("1 minute")).agg(n=ms.count(), all=ms.sum("share"))
     pipeline = ms.Pipeline("p", shares.to(ms.Topic("out")), sums.to(ms.Topic("sums")))
-    with Drive(pipeline, lane=lane) as drive:
+    with drive_in(pipeline, lane) as drive:
         drive.feed("in", [*rows(1, 2, 0, 3, 0), b"junk"])
         facts = drive.step()
         dead = drive.dead()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
-from tests.engine.scenes import MICROS, at, bids
+from tests.engine.scenes import MICROS, at, bids, drive_in, ran_in
 from tests.oracles import distinct_oracle, windows_oracle
 from tests.oracles.stream_oracle import Arrival, cut, in_order, watermarks
 
@@ -26,7 +26,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 PARTITIONS, DELAY, SIZE = 3, 4, 10
 SECOND = 1_000_000
-CUTS = [("narrow", 1), ("narrow", 7), ("narrow", 100), ("wide", 1), ("wide", 7), (None, 3)]
+CUTS = [("narrow", 1), ("narrow", 7), ("narrow", 100), ("wide", 1), ("wide", 7), (None, 3),
+        ("driver", 1), ("driver", 20)]  # fmt: skip
 Pane = tuple[Any, ...]
 
 
@@ -72,7 +73,7 @@ def run(
     stream: ms.Stream, batches: list[list[Arrival]], lane: Any, *, restart: bool
 ) -> tuple[list[dict[str, Any]], list[Any], list[dict[str, Any]], list[dict[str, Any]]]:
     """Rows, facts, late and dead rows of a pipeline fed batch by batch and then finished."""
-    with Drive(ms.Pipeline("cuts", stream.to(ms.Topic("out"))), lane=lane) as d:
+    with drive_in(ms.Pipeline("cuts", stream.to(ms.Topic("out"))), lane) as d:
         for partition in range(PARTITIONS):
             d.feed("bids", [], partition=partition)
         facts = []
@@ -83,7 +84,7 @@ def run(
             if restart and number % 3 == 1:
                 d.restart()
         facts.append(d.finish())
-        assert all(fact.lane == (lane or "narrow") for fact in facts)
+        assert all(ran_in(fact) == (lane or "narrow") for fact in facts)
         return d.rows("out"), facts, d.late(), d.dead()
 
 
@@ -131,10 +132,7 @@ def test_windows_are_the_same_under_any_cut_lane_and_restart(lane: Any, batches:
     same(panes(rows), in_duckdb(arrivals))
 
 
-def test_windows_closed_by_spark_tasks_are_those_closed_on_the_driver(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("millstream.engine.lanes.wide.CLOSE_ON_DRIVER", 0)
+def test_windows_closed_by_several_tasks_are_those_of_the_oracle() -> None:
     arrivals = records(9, disorder=DELAY)
 
     rows, _, late, _ = run(windows(), cut(arrivals, 3), "wide", restart=True)

@@ -8,13 +8,13 @@ from typing import Any
 
 import duckdb
 import pytest
-from tests.engine.scenes import MICROS, at, bid, bids, counted, drive, window
+from tests.engine.scenes import MICROS, PLACES, at, bid, bids, counted, drive, ran_in, window
 
 import millstream as ms
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
-LANES = pytest.mark.parametrize("lane", ["wide", "narrow"])
+LANES = pytest.mark.parametrize("lane", PLACES)
 
 
 @LANES
@@ -25,7 +25,7 @@ def test_the_results_of_a_window_can_be_filtered_and_projected(lane: Any) -> Non
         d.feed("bids", [bid(1), bid(2), bid(3, 2), bid(11)])
         facts = d.step()
 
-        assert facts.lane == lane
+        assert ran_in(facts) == lane
         assert facts.outputs == {"all": 2, "shaped": 1, "short": 2}
         assert d.rows("all") == [window(1, 0, 2), window(2, 0, 1)]
         assert d.rows("shaped") == [{"a": 1, "tens": 20, "until": at(10)}]
@@ -112,16 +112,13 @@ def test_after_distinct_rows_keep_their_time_and_their_origin(lane: Any) -> None
         assert json.loads(late["row"])["name"] == "e"
 
 
-def test_distinct_passes_the_same_result_in_every_lane_and_cut(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_distinct_passes_the_same_result_in_every_lane_and_cut() -> None:
     """One key per window: of the windows with the same number of rows, the first passes.
 
     If Spark tasks close windows, results are in several files, by keys and not by time.
     """
-    monkeypatch.setattr("millstream.engine.lanes.wide.CLOSE_ON_DRIVER", 0)
     rows = [bid(10 * place, place) for place in range(60) for _ in range(1 + place % 6)]
-    for lane, batches in (("narrow", 1), ("narrow", 8), ("wide", 1), ("wide", 2)):
+    for lane, batches in (("narrow", 1), ("narrow", 8), ("wide", 1), ("wide", 2), ("driver", 3)):
         with drive(counted(bids()).distinct(by="n"), lane=lane) as d:
             for number in range(batches):
                 d.feed(

@@ -132,21 +132,18 @@ rows = ms.read(ms.Topic({topic!r}, schema="id long, price double"))
 made = rows.where("id % 10 <> 3").select("id", "{more} as more")
 pipeline = ms.Pipeline(
     {topic!r}, made.to(ms.Topic({topic!r} + ".out")),
-    mode="continuous", delivery="at_least_once",
+    mode="continuous", delivery="at_least_once", engine={engine!r},
 )
 """
 
 
-@pytest.mark.parametrize(
-    "more", ["price + 1", pytest.param("greatest(price + 1, 0)", marks=pytest.mark.soak)]
-)
+@pytest.mark.parametrize("engine", ["driver", pytest.param("spark", marks=pytest.mark.soak)])
 def test_a_kill_and_restart_lose_nothing_and_a_second_run_is_refused(
-    more: str, log: Log, topic: str, tmp_path: Path
+    engine: str, log: Log, topic: str, tmp_path: Path
 ) -> None:
-    """The first expression runs without Spark, the second needs it."""
     log.topics.create(topic, partitions=2)
     file = tmp_path / "continuous.py"
-    file.write_text(FILE.format(topic=topic, more=more))
+    file.write_text(FILE.format(topic=topic, more="price + 1", engine=engine))
     words = [COMMAND, "run", str(file), "--kafka", log.address, "--checkpoint", str(tmp_path / "j")]
 
     log_file = tmp_path / "stderr"
@@ -253,7 +250,7 @@ def test_the_plan_shows_the_mode(tmp_path: Path) -> None:
     from tests.cli.command import Command
 
     file = tmp_path / "continuous.py"
-    file.write_text(FILE.format(topic="rows", more="price + 1"))
+    file.write_text(FILE.format(topic="rows", more="price + 1", engine="driver"))
     nowhere = Command(None)
     text = nowhere.ok("plan", str(file)).out
     assert text.startswith(
@@ -263,8 +260,9 @@ def test_the_plan_shows_the_mode(tmp_path: Path) -> None:
     assert "transaction" not in text
     assert "the driver alone: no Java" in text
     assert "real-time mode" not in text
-    file.write_text(FILE.format(topic="rows", more="greatest(price, 0)"))
-    assert "real-time mode per output" in nowhere.ok("plan", str(file)).out
+    for engine, more in (("spark", "price + 1"), ("driver", "greatest(price, 0)")):
+        file.write_text(FILE.format(topic="rows", more=more, engine=engine))
+        assert "real-time mode per output" in nowhere.ok("plan", str(file)).out
     assert nowhere.ok("plan", str(file), "-o", "json").json["mode"] == "continuous"
 
 
@@ -273,7 +271,7 @@ def test_the_check_shows_the_mode(tmp_path: Path, spark: object) -> None:
     from tests.cli.command import Command
 
     file = tmp_path / "continuous.py"
-    file.write_text(FILE.format(topic="rows", more="price + 1"))
+    file.write_text(FILE.format(topic="rows", more="price + 1", engine="spark"))
     [found] = Command(None).ok("check", str(file), "-o", "json").json
     assert found["mode"] == "continuous"
     assert found["outputs"][0]["columns"] == "id long, more double"

@@ -1,4 +1,4 @@
-"""Continuous mode without Spark: the same rows as with Spark, none lost after any error."""
+"""Continuous mode in the driver alone: the same rows as with Spark, none lost after any error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.engine.test_continuous import SCHEMA, assert_dead, continuous, ran, r
 from tests.kafka.shortly import Log, eventually
 
 import millstream as ms
-from millstream.engine.continuous import choice, source_thread
+from millstream.engine.continuous import source_thread
 from millstream.engine.continuous.choice import runner
 from millstream.engine.continuous.direct import Direct
 from millstream.engine.continuous.spark import RealTime
@@ -44,7 +44,8 @@ def thirds_of(topic: str, **options: Any) -> ms.Pipeline:
     """Every third row, under its key."""
     stream = ms.read(ms.Topic(topic, schema=SCHEMA)).where("id % 3 = 0")
     made = stream.select("id", "price * 2 as twice", "tags")
-    return continuous(topic, made.to(ms.Topic(f"{topic}.out", key="id")), **options)
+    out = made.to(ms.Topic(f"{topic}.out", key="id"))
+    return continuous(topic, out, **{"engine": "driver", **options})
 
 
 def ids(log: Log, topic: str) -> list[int]:
@@ -79,12 +80,10 @@ class Running:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("by", ["direct", "spark"])
+@pytest.mark.parametrize("by", ["driver", "spark"])
 def test_rows_equal_the_oracle_bad_ones_are_dead_and_a_restart_continues(
-    by: str, log: Log, topic: str, tmp_path: Path, spark: object, monkeypatch: pytest.MonkeyPatch
+    by: str, log: Log, topic: str, tmp_path: Path, spark: object
 ) -> None:
-    if by == "spark":
-        monkeypatch.setattr(choice, "runs_directly", lambda pipeline: False)
     log.topics.create(topic)
     bad = {b"no JSON": "not JSON: expecting value at character 1",
            b'{"price":1}': "id: needs a long; it is missing",
@@ -101,7 +100,7 @@ def test_rows_equal_the_oracle_bad_ones_are_dead_and_a_restart_continues(
     out = made.to(ms.Topic(f"{topic}.out", key=["id", "late"]))
     tags = stream.where("id > 3").explode("tags").where("tags <> 'a'").select("tags as tag")
     more = (stream.drop("at").to(ms.Topic(f"{topic}.all")), tags.to(ms.Topic(f"{topic}.tags")))
-    pipeline = continuous(topic, out, *(more if by == "direct" else ()))
+    pipeline = continuous(topic, out, *(more if by == "driver" else ()), engine=by)
 
     reported = ran(pipeline, log, tmp_path / "job")
 
@@ -117,7 +116,7 @@ def test_rows_equal_the_oracle_bad_ones_are_dead_and_a_restart_continues(
     assert [json.loads(record.key or b"") for record in found] == [
         {"id": row["id"], "late": row["late"]} for row in meant(0, 60)
     ]
-    if by == "direct":
+    if by == "driver":
         assert ids(log, f"{topic}.all") == [*range(61)]
         assert _values(log, f"{topic}.tags") == [{"tag": f"b{n}"} for n in range(4, 60)]
     assert_dead(log, topic, bad)
@@ -125,7 +124,7 @@ def test_rows_equal_the_oracle_bad_ones_are_dead_and_a_restart_continues(
     assert sum(facts.dead for facts in reported) == 4
     assert sum(facts.extra for facts in reported) == 1
     assert sum(facts.outputs[f"{topic}.out"] for facts in reported) == len(found)
-    assert {facts.lane for facts in reported} == {"continuous"}
+    assert {(facts.lane, facts.where) for facts in reported} == {("continuous", by)}
 
     log.fill(topic, rows(range(66, 70)))
     with Running(pipeline, log, tmp_path / "job") as again:
@@ -146,34 +145,25 @@ def chosen(pipeline: ms.Pipeline, folder: Path) -> type:
     return runner(pipeline, SimpleNamespace(folder=folder))  # type: ignore[arg-type]
 
 
-def test_simple_steps_run_without_spark_and_others_with_it(tmp_path: Path) -> None:
+def test_the_driver_runs_simple_steps_if_it_is_named_and_spark_all_others(tmp_path: Path) -> None:
     stream = ms.read(ms.Topic("rows", schema=SCHEMA))
     other = ms.read(ms.Topic("others", schema=SCHEMA))
 
-    def to(stream: ms.Stream) -> ms.Pipeline:
-        return continuous("p", stream.to(ms.Topic("out")))
+    def to(stream: ms.Stream, **options: Any) -> ms.Pipeline:
+        return continuous("p", stream.to(ms.Topic("out")), **options)
 
     for simple in (stream, stream.drop("tags"), stream.where("id > 1").select("id"),
                    stream.explode("tags")):  # fmt: skip
-        assert chosen(to(simple), tmp_path) is Direct
+        assert chosen(to(simple), tmp_path) is RealTime
+        assert chosen(to(simple, engine="driver"), tmp_path) is Direct
     for more in (stream.select("upper(tags[0]) as up"), stream.select("id", "_key as k"),
                  stream.union(other)):  # fmt: skip
-        assert chosen(to(more), tmp_path) is RealTime
+        assert chosen(to(more, engine="driver"), tmp_path) is RealTime
 
 
 def test_a_job_that_spark_has_run_stays_with_spark(tmp_path: Path) -> None:
     assert chosen(thirds_of("rows"), tmp_path) is Direct
     (tmp_path / "continuous" / "outputs" / "out").mkdir(parents=True)
-    assert chosen(thirds_of("rows"), tmp_path) is RealTime
-
-
-def test_settings_that_change_the_meaning_of_sql_need_spark(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("millstream.engine.inspection.without_spark.existing_session", lambda: None)
-    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    assert chosen(thirds_of("rows"), tmp_path) is Direct
-    (tmp_path / "spark-defaults.conf").write_text("spark.sql.ansi.enabled false\n")
     assert chosen(thirds_of("rows"), tmp_path) is RealTime
 
 
@@ -363,17 +353,16 @@ def test_consecutive_pieces_are_prefetched(
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("by", ["direct", "spark"])
+@pytest.mark.parametrize("by", ["driver", "spark"])
 def test_bad_rows_go_to_the_topic_given_as_dead(
-    by: str, log: Log, topic: str, tmp_path: Path, spark: object, monkeypatch: pytest.MonkeyPatch
+    by: str, log: Log, topic: str, tmp_path: Path, spark: object
 ) -> None:
-    if by == "spark":
-        monkeypatch.setattr(choice, "runs_directly", lambda pipeline: False)
     log.topics.create(topic)
     log.fill(topic, [*rows(range(2)), b"no json"])
     stream = ms.read(ms.Topic(topic, schema=SCHEMA), time="at")
     named = ms.Topic(f"{topic}.bad")
-    ran(continuous(topic, stream.to(ms.Topic(f"{topic}.out")), dead=named), log, tmp_path / "job")
+    out = stream.to(ms.Topic(f"{topic}.out"))
+    ran(continuous(topic, out, dead=named, engine=by), log, tmp_path / "job")
 
     assert [record.value for record in log.read(f"{topic}.bad")] == [b"no json"]
     assert size(log, f"{topic}.dead") == 0

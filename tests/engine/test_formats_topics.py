@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 import pytest
 from google.protobuf import message_factory
-from tests.engine.scenes import at, out
+from tests.engine.scenes import PLACES, at, drive_in, out
 from tests.formats.protobuf_files import descriptor_set
 
 import millstream as ms
@@ -45,7 +45,7 @@ def protobuf(auction: int, channel: str, seconds: float, more: bytes = b"") -> b
     return bytes(message.SerializeToString()) + more
 
 
-@pytest.mark.parametrize("lane", ["narrow", "wide"])
+@pytest.mark.parametrize("lane", PLACES)
 def test_every_format_gives_rows_dead_rows_and_counts(tmp_path: Path, lane: Any) -> None:
     (tmp_path / "shop.desc").write_bytes(descriptor_set())
     framed = b"\0\0\0\0\x07" + avro(2, None, 2)
@@ -61,7 +61,7 @@ def test_every_format_gives_rows_dead_rows_and_counts(tmp_path: Path, lane: Any)
         ),
     }
     reads = [ms.read(topic) for topic, _ in fed.values()]
-    with Drive(out(*reads, names=list(fed)), lane=lane) as drive:
+    with drive_in(out(*reads, names=list(fed)), lane) as drive:
         for name, (_, values) in fed.items():
             drive.feed(name, values)
         facts = drive.step()

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.engine.scenes import at, bid, bids, counted, drive
+from tests.engine.scenes import PLACES, at, bid, bids, counted, drive
 
 import millstream as ms
-from millstream.engine.lanes import wide
 from millstream.metrics import instances
 
 if TYPE_CHECKING:
@@ -31,24 +30,22 @@ def fed(d: Drive) -> Facts:
     return d.step()
 
 
-def test_in_the_narrow_lane_a_step_has_one_instance_on_the_driver() -> None:
-    with drive(counted(bids())) as d:
+@pytest.mark.parametrize("place", ["narrow", "driver"])
+def test_in_the_narrow_lane_a_step_has_one_instance(place: str) -> None:
+    with drive(counted(bids()), lane=place) as d:
         facts = fed(d)
 
     [one] = facts.steps[STEP]["instances"]
     step = facts.steps[STEP]
-    assert (one["instance"], one["where"]) == ("buckets 0-255", "driver")
+    assert one["instance"] == "buckets 0-255"
+    assert (one["where"] == "driver") == (place == "driver")
     for count in ("in", "out", "late", "dead", "state_rows", "state_bytes"):
         assert one[count] == step[count], count
     assert (one["in"], one["dead"]) == (21, 1)
     assert 0 < one["seconds"] <= step["seconds"]
 
 
-@pytest.mark.parametrize("on_driver", [True, False])
-def test_in_the_wide_lane_the_output_of_tasks_is_the_input_of_the_parts_of_the_state(
-    on_driver: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(wide, "CLOSE_ON_DRIVER", 8 << 20 if on_driver else -1)
+def test_in_the_wide_lane_the_output_of_tasks_is_the_input_of_the_parts_of_the_state() -> None:
     with drive(counted(bids()), lane="wide") as d:
         facts = fed(d)
 
@@ -59,14 +56,10 @@ def test_in_the_wide_lane_the_output_of_tasks_is_the_input_of_the_parts_of_the_s
     assert summed(facts, "out", "buckets") == step["out"] > 0
     assert summed(facts, "state_rows", "buckets") == step["state_rows"] > 0
     assert summed(facts, "state_bytes", "buckets") == step["state_bytes"]
-    places = {one["where"] == "driver" for one in step["instances"]
-              if one["instance"].startswith("buckets")}  # fmt: skip
-    assert places == {on_driver}
-    assert all(one["where"] != "driver" and one["seconds"] > 0 for one in step["instances"]
-               if one["instance"].startswith("take"))  # fmt: skip
+    assert all(one["where"] != "driver" and one["seconds"] > 0 for one in step["instances"])
 
 
-@pytest.mark.parametrize("lane", ["narrow", "wide"])
+@pytest.mark.parametrize("lane", PLACES)
 def test_a_source_has_an_instance_per_partition_and_the_slowest_holds_it_back(lane: Any) -> None:
     with drive(counted(bids(watermark="5 seconds", idle="1 minute")), lane=lane) as d:
         facts = fed(d)
@@ -89,7 +82,7 @@ def test_a_source_has_an_instance_per_partition_and_the_slowest_holds_it_back(la
         assert (facts.watermarks, facts.clock) == ({"bids": at(36)}, at(200))
 
 
-@pytest.mark.parametrize("lane", ["narrow", "wide"])
+@pytest.mark.parametrize("lane", PLACES)
 def test_used_rows_behind_the_watermark_are_not_counted_as_late(
     lane: Any,
 ) -> None:
@@ -103,7 +96,7 @@ def test_used_rows_behind_the_watermark_are_not_counted_as_late(
     assert sum(one["late"] for one in facts.steps[STEP]["instances"]) == 1
 
 
-@pytest.mark.parametrize("lane", ["narrow", "wide"])
+@pytest.mark.parametrize("lane", PLACES)
 def test_stages_without_a_step_have_instances_too(lane: Any) -> None:
     with drive(bids().where("auction > 0"), lane=lane) as d:
         facts = fed(d)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -17,26 +17,23 @@ if TYPE_CHECKING:
 RECORD = 200
 NARROW_ROWS = NARROW_BYTES // RECORD
 MANY = {"bids": {0: (0, 10 * NARROW_ROWS), 1: (5, 5 + 10 * NARROW_ROWS)}}
-SOME = {"bids": {0: (0, 3 * NARROW_ROWS)}}
 FEW = {"bids": {0: (0, 100)}}
 
 
 class Starting:
-    """A Spark session that is ready or not, and records whether it was requested."""
+    """A Spark session that is ready or not; waiting for it makes it ready."""
 
-    def __init__(self, *, there: bool) -> None:
-        self.ready, self.wanted = there, False
+    def __init__(self, *, ready: bool) -> None:
+        self.ready = ready
 
-    def start(self) -> None:
-        self.wanted = True
+    def get(self) -> None:
+        self.ready = True
 
 
-def lanes(
-    *, there: bool, forced: str | None = None, limited: bool = True
-) -> tuple[Lanes, Starting]:
-    spark = Starting(there=there)
+def lanes(*, ready: bool, limited: bool = True, **options: Any) -> tuple[Lanes, Starting]:
+    spark = Starting(ready=ready)
     sizing = Sizing(1.0, limited=limited, budget=8 * NARROW_BYTES)
-    return Lanes(cast("Spark", spark), sizing, forced=forced), spark
+    return Lanes(cast("Spark", spark), sizing, **{"forced": None, **options}), spark
 
 
 def rows(ranges: dict[str, dict[int, tuple[int, int]]]) -> int:
@@ -44,47 +41,49 @@ def rows(ranges: dict[str, dict[int, tuple[int, int]]]) -> int:
 
 
 def test_large_batches_run_wide_if_spark_is_ready() -> None:
-    made, _ = lanes(there=True)
+    made, _ = lanes(ready=True)
     lane, chosen, limited = made.choose(MANY)
 
     assert (lane, limited) == ("wide", True)
     assert rows(chosen) == pytest.approx(8 * NARROW_ROWS, abs=10)
 
 
-def test_until_spark_is_ready_batches_stay_small_and_spark_is_started() -> None:
-    made, spark = lanes(there=False)
+def test_until_spark_is_ready_batches_stay_small() -> None:
+    made, spark = lanes(ready=False)
     lane, chosen, limited = made.choose(MANY)
 
-    assert (lane, limited, spark.wanted) == ("narrow", True, True)
+    assert (lane, limited, spark.ready) == ("narrow", True, False)
     assert rows(chosen) == pytest.approx(NARROW_ROWS, abs=10)
     assert all(a == MANY["bids"][p][0] for p, (a, _) in chosen["bids"].items())
     spark.ready = True
     assert made.choose(MANY)[0] == "wide"
 
 
-def test_input_that_is_processed_faster_than_spark_starts_does_not_start_it() -> None:
-    made, spark = lanes(there=False)
-    lane, chosen, limited = made.choose(SOME)
-
-    assert (lane, limited, spark.wanted) == ("narrow", True, False)
-    assert rows(chosen) == pytest.approx(NARROW_ROWS, abs=10)
-
-
-def test_small_batches_need_no_spark() -> None:
-    made, spark = lanes(there=False)
+def test_a_run_to_the_end_waits_for_spark_only_if_its_input_is_large() -> None:
+    made, spark = lanes(ready=False, patient=True)
 
     assert made.choose(FEW) == ("narrow", FEW, False)
-    assert not spark.wanted
+    assert not spark.ready
+    assert made.choose(MANY)[0] == "wide"
+    assert spark.ready
+
+
+def test_the_driver_alone_runs_small_batches_whatever_waits() -> None:
+    for patient in (False, True):
+        made, spark = lanes(ready=False, on_driver=True, patient=patient)
+        lane, chosen, limited = made.choose(MANY)
+
+        assert (lane, limited, spark.ready) == ("narrow", True, False)
+        assert rows(chosen) == pytest.approx(NARROW_ROWS, abs=10)
 
 
 @pytest.mark.parametrize(("forced", "limited"), [("wide", True), (None, False)])
 def test_a_forced_lane_or_size_is_kept(forced: str | None, limited: bool) -> None:
-    made, spark = lanes(there=False, forced=forced, limited=limited)
+    made, _ = lanes(ready=False, forced=forced, limited=limited)
     lane, chosen, _ = made.choose(MANY)
 
     assert lane == "wide"
     assert rows(chosen) > NARROW_ROWS
-    assert not spark.wanted
 
 
 def intent(ranges: dict[int, tuple[int, int]]) -> Intent:
@@ -95,10 +94,11 @@ def intent(ranges: dict[int, tuple[int, int]]) -> Intent:
 def test_a_wide_batch_is_redone_without_spark() -> None:
     began = intent(MANY["bids"])
 
-    assert lanes(there=False)[0].soonest(began).lane == "narrow"
-    assert lanes(there=False)[0].soonest(began).sources == began.sources
-    assert lanes(there=True)[0].soonest(began) is began
-    assert lanes(there=False, forced="wide")[0].soonest(began) is began
+    assert lanes(ready=False)[0].soonest(began).lane == "narrow"
+    assert lanes(ready=False)[0].soonest(began).sources == began.sources
+    assert lanes(ready=True)[0].soonest(began) is began
+    assert lanes(ready=True, on_driver=True)[0].soonest(began).lane == "narrow"
+    assert lanes(ready=False, forced="wide")[0].soonest(began) is began
 
 
 def test_the_stored_lane_name_of_earlier_versions_is_the_narrow_lane() -> None:

@@ -16,6 +16,7 @@ from millstream.engine.engine import Engine
 if TYPE_CHECKING:
     from types import FrameType
 
+    from millstream.api.pipeline import EngineName
     from millstream.testing.local_broker import ThrowAwayBroker
 
 PACKAGE = Path(ms.__file__).parent
@@ -25,30 +26,31 @@ START = 1_767_225_600_000
 Call = tuple[str, str]  # a file of the package, and the function called there
 
 
-def feed(address: str, first: int) -> None:
+def feed(address: str, topic: str, first: int) -> None:
     with ms.Producer(address) as producer:
         for second in range(first, first + 30, 3):
             row = {"auction": 1, "price": 2.5, "ts": START + second * 1000}
-            producer.send("life.bids", json.dumps(row).encode())
+            producer.send(topic, json.dumps(row).encode())
 
 
-def traced_batch(address: str, folder: Path) -> list[Call]:
-    """The calls of one batch that reads rows and closes windows, by a job with open windows."""
-    bids = ms.read(
-        ms.Topic("life.bids", schema="auction long, price double, ts timestamp"), time="ts"
-    )
+def traced_batch(address: str, folder: Path, engine: EngineName) -> list[Call]:
+    """The driver's calls of one batch that reads rows and closes windows, by a job with open
+    windows."""
+    topic = f"life.{engine}.bids"
+    bids = ms.read(ms.Topic(topic, schema="auction long, price double, ts timestamp"), time="ts")
     windows = bids.where("price > 0").by("auction").window(ms.tumbling("10 seconds"))
     counts = windows.agg(n=ms.count())
     table = ms.Sqlite(folder / "counts.db", "counts", key=["auction", "window_start"])
-    pipeline = ms.Pipeline("life", counts.to(ms.Topic("life.counts")), counts.to(table))
+    outputs = (counts.to(ms.Topic(f"life.{engine}.counts")), counts.to(table))
+    pipeline = ms.Pipeline(f"life-{engine}", *outputs, engine=engine)
 
     def run() -> None:
         pipeline.run(until="caught_up", kafka=address, checkpoint=folder / "job", lane="narrow")
 
-    ms.Topics(address).create("life.bids")
-    feed(address, 0)
+    ms.Topics(address).create(topic)
+    feed(address, topic, 0)
     run()
-    feed(address, 30)
+    feed(address, topic, 30)
     calls: list[Call] = []
 
     def on_event(frame: FrameType, event: str, _: Any) -> None:
@@ -73,11 +75,16 @@ def traced_batch(address: str, folder: Path) -> list[Call]:
 
 @pytest.fixture(scope="module")
 def calls(broker: ThrowAwayBroker, tmp_path_factory: pytest.TempPathFactory) -> list[Call]:
-    return traced_batch(broker.address, tmp_path_factory.mktemp("life"))
+    return traced_batch(broker.address, tmp_path_factory.mktemp("life"), "driver")
+
+
+def section(page: str, title: str) -> str:
+    """The part of the page under a title."""
+    return page.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
 def named(page: str) -> list[Call]:
-    """The functions that the page names, in its order."""
+    """The functions that a part of the page names, in its order."""
     return re.findall(r"`([\w/]+\.py)` · `([\w.]+)`", page)
 
 
@@ -98,11 +105,36 @@ def unnamed_folders(page: str, calls: list[Call]) -> set[str]:
     return {file.rpartition("/")[0] for file, _ in calls} - {*mentioned, ""}
 
 
-def test_a_batch_calls_the_functions_of_the_page_in_its_order(calls: list[Call]) -> None:
+def in_one_process() -> str:
+    """The page without what Spark adds."""
     page = PAGE.read_text()
+    return page.replace(section(page, "On Spark"), "")
+
+
+def test_a_batch_calls_the_functions_of_the_page_in_its_order(calls: list[Call]) -> None:
+    page = in_one_process()
 
     assert len(named(page)) > 40
     assert out_of_order(page, calls) == []
+
+
+@pytest.mark.usefixtures("spark")
+def test_on_spark_the_driver_leaves_reading_and_closing_to_a_task(
+    broker: ThrowAwayBroker, tmp_path: Path
+) -> None:
+    page, calls = PAGE.read_text(), traced_batch(broker.address, tmp_path, "spark")
+    on_driver = ("Plan: which records", "On Spark", "Sinks", "Commit")
+    in_task = {
+        call
+        for title in ("Read: bytes become rows", "Close: rows become results")
+        for call in named(section(page, title))
+        if call[0].startswith(("engine/lanes/narrow.py", "operators/", "state/keys/"))
+    }
+
+    assert len(named(section(page, "On Spark"))) == 4
+    assert out_of_order("".join(section(page, title) for title in on_driver), calls) == []
+    assert len(in_task) > 4
+    assert not in_task & set(calls)
 
 
 def test_the_page_names_every_folder_that_a_batch_uses(calls: list[Call]) -> None:
@@ -110,7 +142,7 @@ def test_the_page_names_every_folder_that_a_batch_uses(calls: list[Call]) -> Non
 
 
 def test_a_wrong_page_is_found(calls: list[Call]) -> None:
-    page = PAGE.read_text()
+    page = in_one_process()
     first, second = (f"`{file}` · `{name}`" for file, name in named(page)[:2])
     swapped = page.replace(first, "%").replace(second, first).replace("%", second)
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.engine.scenes import PLACES, drive_in
 
 import millstream as ms
 from millstream.errors import InvalidInput, InvalidSpec
@@ -29,11 +30,11 @@ def bid(auction: int, price: int, seconds: float) -> dict[str, Any]:
     return {"auction": auction, "price": price, "ts": at(seconds)}
 
 
-@pytest.mark.parametrize("lane", ["narrow", "wide"])
+@pytest.mark.parametrize("lane", PLACES)
 def test_top_gives_the_hottest_auctions_of_each_window(lane: Any) -> None:
     totals = bids().by("auction").window(ms.tumbling("10 s")).agg(total=ms.sum("price"))
     hottest = totals.top(2, by="total")
-    with Drive(ms.Pipeline("p", hottest.to(ms.Topic("top"))), lane=lane) as drive:
+    with drive_in(ms.Pipeline("p", hottest.to(ms.Topic("top"))), lane) as drive:
         drive.feed("bids", [bid(1, 5, 1), bid(2, 9, 2), bid(3, 7, 3), bid(1, 5, 4), bid(4, 1, 5)])
         drive.step()
         drive.feed("bids", [bid(9, 1, 12)])
@@ -59,7 +60,7 @@ def quiet_for_five_seconds(visit: Any) -> Any:
             yield {"auction": visit.key["auction"], "n": state["n"], "ts": time}
 
 
-@pytest.mark.parametrize("lane", ["narrow", "wide"])
+@pytest.mark.parametrize("lane", PLACES)
 def test_process_keeps_state_and_is_called_by_timers(lane: Any) -> None:
     quiet = bids().process(
         quiet_for_five_seconds, by="auction", state="n long, last timestamp",
@@ -67,7 +68,7 @@ def test_process_keeps_state_and_is_called_by_timers(lane: Any) -> None:
     )  # fmt: skip
     counted = quiet.by("n").window(ms.tumbling("1 minute")).agg(auctions=ms.count())
     pipeline = ms.Pipeline("p", quiet.to(ms.Topic("quiet")), counted.to(ms.Topic("counted")))
-    with Drive(pipeline, lane=lane) as drive:
+    with drive_in(pipeline, lane) as drive:
         drive.feed("bids", [bid(1, 1, 0), bid(1, 1, 2), bid(2, 1, 1)])
         drive.step()
         drive.restart()
@@ -82,7 +83,7 @@ def test_process_keeps_state_and_is_called_by_timers(lane: Any) -> None:
         assert [(r["n"], r["auctions"]) for r in drive.rows("counted")] == [(1, 2), (2, 1)]
 
 
-@pytest.mark.parametrize("lane", ["narrow", "wide"])
+@pytest.mark.parametrize("lane", PLACES)
 def test_events_of_wrong_clocks_are_counted_in_the_right_windows(lane: Any) -> None:
     views = ms.read(
         ms.Topic("views", schema="page string, at timestamp, sent timestamp, got timestamp"),
@@ -91,7 +92,7 @@ def test_events_of_wrong_clocks_are_counted_in_the_right_windows(lane: Any) -> N
     counts = views.by("page").window(ms.tumbling("10 s")).agg(n=ms.count())
     pipeline = ms.Pipeline("p", counts.to(ms.Topic("n")), views.to(ms.Topic("seen")))
     ahead = timedelta(hours=2)
-    with Drive(pipeline, lane=lane) as drive:
+    with drive_in(pipeline, lane) as drive:
         drive.feed("views", [
             {"page": "a", "at": at(1), "sent": at(3), "got": at(3)},
             {"page": "a", "at": at(2) + ahead, "sent": at(4) + ahead, "got": at(5)},
@@ -162,13 +163,13 @@ def test_facts_name_the_slowest_partition_and_count_rows_behind_the_watermark() 
     assert second.steps["tumbling(auction)"]["behind"] == 1
 
 
-@pytest.mark.parametrize("lane", ["narrow", "wide"])
+@pytest.mark.parametrize("lane", PLACES)
 def test_windows_at_the_edges_of_the_calendar_have_readable_bounds(lane: Any) -> None:
     read = ms.read(
         ms.Topic("bids", schema="auction long, ts timestamp"), time="ts", ahead=None, idle=None
     )
     windows = read.by("auction").window(ms.tumbling("7 days")).agg(n=ms.count())
-    with Drive(ms.Pipeline("p", windows.to(ms.Topic("n"))), lane=lane) as drive:
+    with drive_in(ms.Pipeline("p", windows.to(ms.Topic("n"))), lane) as drive:
         drive.feed("bids", [{"auction": 1, "ts": "0001-01-01 00:00:00"}])
         drive.feed("bids", [{"auction": 1, "ts": "1969-12-31 23:59:59.999999"}])
         drive.feed("bids", [{"auction": 1, "ts": "9999-12-31 23:59:59.999999"}])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.engine.scenes import bid, bids, counted, drive
+from tests.engine.scenes import PLACES, bid, bids, counted, drive
 
 from millstream.engine.spark import arrow_steps
 from millstream.engine.spark.per_run import PerRun
@@ -66,7 +66,7 @@ def batches(lane: Any) -> list[Counter[str]]:
     return [snapshots[0], snapshots[-1]]
 
 
-@pytest.mark.parametrize("lane", ["narrow", "wide"])
+@pytest.mark.parametrize("lane", PLACES)
 def test_batches_create_no_decoders_and_compile_no_sql(lane: Any) -> None:
     first, last = batches(lane)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from millstream.testing.local_broker import ThrowAwayBroker
 
 pytestmark = pytest.mark.spark
+PAD = b"x" * (2 * prefetch.LEAST // 100)  # a transaction is worth prefetching
 PROTOCOL = [point for point in POINTS if "writing" not in point]
 Patch = pytest.MonkeyPatch
 
@@ -213,16 +214,16 @@ def test_a_run_to_fixed_ends_reads_no_further(reading: Reading) -> None:
     assert len(reading.found) == before
 
 
+@pytest.mark.parametrize("place", ["spark", "driver"])
 def test_prefetched_rows_of_a_real_topic_are_emitted_once(
-    broker: ThrowAwayBroker, topic: str, tmp_path: Path, spark: SparkSession, monkeypatch: Patch
+    broker: ThrowAwayBroker, topic: str, tmp_path: Path, spark: SparkSession, place: Any
 ) -> None:
-    """Fed in small transactions, some of them aborted, until a batch gets prefetched rows."""
-    monkeypatch.setattr(prefetch, "LEAST", 1)
+    """Fed in transactions, some of them aborted, until a batch gets prefetched rows."""
     Topics(broker.address).create(topic, partitions=2)
     rows = ms.read(ms.Topic(topic, schema="n long, ts timestamp"), time="ts")
     results = ms.Memory("out")
     batches: list[Facts] = []
-    job = ms.Pipeline(f"prefetch-{topic}", rows.to(results)).start(
+    job = ms.Pipeline(f"prefetch-{topic}", rows.to(results), engine=place).start(
         kafka=broker.address, checkpoint=tmp_path / "real", lane="narrow",
         on_batch=lambda facts, lag: batches.append(facts),
     )  # fmt: skip
@@ -234,9 +235,10 @@ def test_prefetched_rows_of_a_real_topic_are_emitted_once(
         assert time.monotonic() < deadline
         assert not job.ended()
         writer.begin_transaction()
-        numbers = range(len(sent), len(sent) + 5)
+        numbers = range(len(sent), len(sent) + 100)
         for number in numbers:
-            writer.produce(topic, b'{"n":%d,"ts":%d}' % (number, number), partition=number % 2)
+            value = b'{"n":%d,"ts":%d,"pad":"%s"}' % (number, number, PAD)
+            writer.produce(topic, value, partition=number % 2)
         if chance.random() < 0.2:
             writer.abort_transaction()
         else:
@@ -248,3 +250,4 @@ def test_prefetched_rows_of_a_real_topic_are_emitted_once(
 
     assert sorted(row["n"] for row in results.rows) == sent
     assert sum(facts.rows for facts in batches) == len(sent)
+    assert {facts.where for facts in batches} == {place}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from tests.engine.scenes import PLACES
 
 import millstream as ms
 from millstream.engine.recovery.rewind import rewind
@@ -80,7 +81,7 @@ def test_bad_future_and_late_rows_of_files_are_kept_in_files_of_the_checkpoint(
     assert place.stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.parametrize("lane", ["narrow", "wide"])
+@pytest.mark.parametrize("lane", PLACES)
 @pytest.mark.usefixtures("spark")
 def test_bad_rows_of_memory_are_kept_like_those_of_files(tmp_path: Path, lane: Any) -> None:
     found = ms.Memory()

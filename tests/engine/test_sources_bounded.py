@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.engine.scenes import SCHEMA, at, bid, counted, out
+from tests.engine.scenes import PLACES, SCHEMA, at, bid, counted, drive_in, out
 
 import millstream as ms
 from millstream.errors import DataGone, MillstreamError
@@ -81,9 +81,9 @@ def test_a_job_refuses_other_rows_in_memory(tmp_path: Path) -> None:
         pipeline(3).run(until="caught_up", checkpoint=tmp_path / "job")
 
 
-@pytest.mark.parametrize("lane", ["narrow", "wide"])
+@pytest.mark.parametrize("lane", PLACES)
 def test_rate_gives_the_same_rows_by_the_clock_after_a_restart(lane: Any) -> None:
-    with Drive(out(ms.read(ms.Rate(rows_per_second=5))), lane=lane) as drive:
+    with drive_in(out(ms.read(ms.Rate(rows_per_second=5))), lane) as drive:
         drive.clock(at(0))
         assert drive.step().rows == 0
         drive.clock(at(2))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.engine.scenes import SCHEMA, at, bid, counted, out, window
+from tests.engine.scenes import PLACES, SCHEMA, at, bid, counted, drive_in, out, window
 
 import millstream as ms
 from millstream.errors import DataGone, NotFound
@@ -18,7 +18,7 @@ from millstream.testing import Drive
 if TYPE_CHECKING:
     from pathlib import Path
 
-LANES = ("narrow", "wide")
+LANES = PLACES
 
 
 def put(path: Path, *lines: str | bytes, old: float | None = None) -> None:
@@ -44,7 +44,7 @@ def test_files_are_read_once_by_age_and_name_and_new_ones_later(tmp_path: Path, 
     put(tmp_path / "b.json", json.dumps(bid(1, 2)), json.dumps(bid(1, 3)), old=100)
     put(tmp_path / "a.json", json.dumps(bid(1, 4)), old=100.5)
     put(tmp_path / "c.json", json.dumps(bid(1, 1)), old=100)
-    with Drive(out(rows_of(tmp_path)), lane=lane) as drive:
+    with drive_in(out(rows_of(tmp_path)), lane) as drive:
         assert drive.step().rows == 4
         assert auctions(drive) == [2, 3, 1, 4]
         put(tmp_path / "0.json", json.dumps(bid(1, 9)), old=1)
@@ -113,7 +113,7 @@ def test_a_read_file_may_be_deleted_and_an_unread_one_may_not(tmp_path: Path) ->
 @pytest.mark.parametrize("lane", LANES)
 def test_bad_lines_are_dead_rows_that_name_file_and_row(tmp_path: Path, lane: Any) -> None:
     put(tmp_path / "a.json", json.dumps(bid(1, 1)), b"{", b"\xff\x00", b"", json.dumps(bid(1, 2)))
-    with Drive(out(rows_of(tmp_path)), lane=lane) as drive:
+    with drive_in(out(rows_of(tmp_path)), lane) as drive:
         assert drive.step().dead == 3
         assert auctions(drive) == [1, 2]
         dead = drive.dead()
@@ -134,7 +134,7 @@ def test_an_unreadable_file_is_one_dead_row_and_the_others_are_read(
     whole = (tmp_path / "a.parquet").read_bytes()
     (tmp_path / "b.parquet").write_bytes(whole[:-9])
     pq.write_table(pa.table({"auction": ["x"]}), tmp_path / "c.parquet")
-    with Drive(out(rows_of(tmp_path, "parquet", "auction long")), lane=lane) as drive:
+    with drive_in(out(rows_of(tmp_path, "parquet", "auction long")), lane) as drive:
         drive.step()
         assert auctions(drive) == [1, 2]
         dead = {row["reason"].split(":")[0]: row for row in drive.dead()}
@@ -164,7 +164,7 @@ def test_every_format_gives_the_same_rows(tmp_path: Path, lane: Any) -> None:
     reads = [rows_of(tmp_path / name, {"headed": "csv"}.get(name, name), schema)
              for name in ("parquet", "json", "csv", "headed")]  # fmt: skip
     names = ["parquet", "json", "csv", "headed"]
-    with Drive(out(*reads, names=names), lane=lane) as drive:
+    with drive_in(out(*reads, names=names), lane) as drive:
         assert drive.step().dead == 0
         for name in names:
             assert drive.rows(name) == table.to_pylist(), name
@@ -178,7 +178,7 @@ def test_one_file_over_many_batches_gives_the_panes_of_one_batch(tmp_path: Path,
     topic = ms.Topic("bids", schema=SCHEMA)
     results = []
     for read, batches in ((topic, 1), (source, 1), (source, 4)):
-        with Drive(out(counted(ms.read(read, time="ts"))), lane=lane) as drive:
+        with drive_in(out(counted(ms.read(read, time="ts"))), lane) as drive:
             if read is topic:
                 drive.feed("bids", rows)
             cut_into(drive, batches, 400)

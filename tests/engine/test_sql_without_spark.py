@@ -7,17 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.engine.scenes import at, bid, bids, counted, drive
+from tests.engine.scenes import PLACES, at, bid, bids, counted, drive
 
 import millstream as ms
 from millstream.engine.inspection.sql_placement import in_java
-from millstream.engine.inspection.without_spark import without_spark
 from millstream.engine.kernels import kernels
 from millstream.engine.lanes import narrow, wide
 from millstream.engine.spark import arrow_steps, frames
+from millstream.engine.spark.session import existing_session
+from millstream.errors import InvalidSpec
 from millstream.plan.stages import cut
 from millstream.sql.arrow import values as arrow_values
-from millstream.testing import Drive
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,7 +90,7 @@ def built(patch: Patch) -> list[Any]:
     return in_spark
 
 
-@pytest.mark.parametrize("lane", ["wide", "narrow"])
+@pytest.mark.parametrize("lane", PLACES)
 @pytest.mark.parametrize("name", SIMPLE)
 def test_simple_sql_gives_the_same_rows_without_spark(name: str, lane: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -103,7 +103,7 @@ def test_simple_sql_gives_the_same_rows_without_spark(name: str, lane: Any) -> N
         assert in_spark == []
 
 
-@pytest.mark.parametrize("lane", ["wide", "narrow"])
+@pytest.mark.parametrize("lane", PLACES)
 @pytest.mark.parametrize("name", SPARKS)
 def test_other_sql_goes_to_spark(name: str, lane: Any, monkeypatch: Patch) -> None:
     in_spark = built(monkeypatch)
@@ -111,21 +111,24 @@ def test_other_sql_goes_to_spark(name: str, lane: Any, monkeypatch: Patch) -> No
     assert in_spark
 
 
-@pytest.mark.parametrize(("sql", "jobs"), [("price > 1", 0), ("abs(price) > 1", 1)])
-def test_a_narrow_batch_with_simple_sql_runs_no_spark_job(
-    sql: str, jobs: int, spark: SparkSession
+@pytest.mark.parametrize(("place", "sql", "jobs"), [
+    ("narrow", "price > 1", 1), ("narrow", "abs(price) > 1", 1),
+    ("driver", "price > 1", 0), ("driver", "abs(price) > 1", 1),
+])  # fmt: skip
+def test_a_small_batch_is_one_spark_job_and_none_in_the_driver_alone(
+    place: str, sql: str, jobs: int, spark: SparkSession
 ) -> None:
-    group = f"narrow {sql}"
-    with drive(bids().where(sql)) as d:
+    scheduler = spark.sparkContext._jsc.sc().dagScheduler()
+    with drive(bids().where(sql), lane=place) as d:
         d.feed("bids", ROWS)
-        spark.sparkContext.setJobGroup(group, "one batch")
+        before = scheduler.numTotalJobs()
         d.step()
-        spark.sparkContext.setJobGroup("after", "it")
+
+        assert scheduler.numTotalJobs() - before == jobs
         assert [row["auction"] for row in d.rows("out")] == [1, 2, 4, 246]
-    assert len(spark.sparkContext.statusTracker().getJobIdsForGroup(group)) == jobs
 
 
-@pytest.mark.parametrize("lane", ["wide", "narrow"])
+@pytest.mark.parametrize("lane", PLACES)
 def test_retracted_rows_keep_their_sign(lane: Any, monkeypatch: Patch) -> None:
     in_spark = built(monkeypatch)
     panes = bids().by("auction").window(ms.tumbling("10 seconds")).late(keep="1 minute")
@@ -141,7 +144,7 @@ def test_retracted_rows_keep_their_sign(lane: Any, monkeypatch: Patch) -> None:
     assert in_spark == []
 
 
-@pytest.mark.parametrize("lane", ["wide", "narrow"])
+@pytest.mark.parametrize("lane", PLACES)
 def test_nested_columns_pass_unchanged(lane: Any) -> None:
     schema = (
         "id long not null, tags array<string>, parts map<string,int>, deep array<array<int>>, "
@@ -169,7 +172,7 @@ def test_nested_columns_pass_unchanged(lane: Any) -> None:
 
 
 @pytest.mark.parametrize("spark_only", [True, False])
-@pytest.mark.parametrize("lane", ["wide", "narrow"])
+@pytest.mark.parametrize("lane", PLACES)
 def test_a_row_with_too_many_elements_is_a_dead_row(
     lane: Any, spark_only: bool, monkeypatch: Patch
 ) -> None:
@@ -177,7 +180,7 @@ def test_a_row_with_too_many_elements_is_a_dead_row(
     if spark_only:
         all_in_spark(monkeypatch)
     in_spark = built(monkeypatch)
-    most = 8 if spark_only or lane == "narrow" else arrow_values.ELEMENTS
+    most = 8 if spark_only or lane == "driver" else arrow_values.ELEMENTS
     for module in (frames, arrow_values):
         monkeypatch.setattr(module, "ELEMENTS", most)
     opened = ms.read(ms.Topic("lists", schema="id long, tags array<int>")).explode("tags")
@@ -192,7 +195,7 @@ def test_a_row_with_too_many_elements_is_a_dead_row(
     assert bool(in_spark) is spark_only
 
 
-@pytest.mark.parametrize("lane", ["wide", "narrow"])
+@pytest.mark.parametrize("lane", PLACES)
 def test_bad_rows_and_rows_for_which_sql_fails_are_dead_rows(lane: Any) -> None:
     risky = bids().where("price > 0").select("auction", "n", "100 / n as share", "ts")
     with drive(risky, lane=lane) as d:
@@ -203,36 +206,31 @@ def test_bad_rows_and_rows_for_which_sql_fails_are_dead_rows(lane: Any) -> None:
         assert facts["dead"] == 2
 
 
-def test_a_session_with_other_sql_settings_runs_all_sql_in_spark(
-    spark: SparkSession, monkeypatch: Patch
+@pytest.mark.parametrize(("name", "value"), [
+    ("spark.sql.ansi.enabled", "false"), ("spark.sql.caseSensitive", "true"),
+    ("spark.sql.session.timeZone", "Asia/Tokyo"),
+])  # fmt: skip
+def test_a_session_with_which_sql_gives_other_answers_is_refused(
+    name: str, value: str, spark: SparkSession
 ) -> None:
-    in_spark = built(monkeypatch)
-    for name, value in (("spark.sql.ansi.enabled", "false"), ("spark.sql.caseSensitive", "true")):
-        spark.conf.set(name, value)
-        try:
-            with Drive(ms.Pipeline("odd", bids().where("n > 1").to(ms.Topic("out")))) as d:
-                d.feed("bids", ROWS)
-                d.step()
-        finally:
-            spark.conf.unset(name)
-        assert in_spark, name
-        in_spark.clear()
+    usual = spark.conf.get(name, None)
+    spark.conf.set(name, value)
+    try:
+        with pytest.raises(InvalidSpec, match=f"got {name}={value}; "):
+            drive(bids().where("n > 1"))
+    finally:
+        spark.conf.unset(name)
+        if usual is not None:
+            spark.conf.set(name, usual)
 
 
 def test_a_session_is_found_from_every_thread(spark: SparkSession) -> None:
     """A job may run in another thread than the one that created the session."""
-    stages = cut(ms.Pipeline("p", bids().where("n > 1").to(ms.Memory("out"))).outputs)
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(existing_session).result()
 
-    def in_another_thread() -> bool:
-        with ThreadPoolExecutor(1) as pool:
-            return pool.submit(without_spark, stages).result()
-
-    assert in_another_thread()
-    spark.conf.set("spark.sql.ansi.enabled", "false")
-    try:
-        assert not in_another_thread()
-    finally:
-        spark.conf.unset("spark.sql.ansi.enabled")
+    assert found is not None
+    assert found.sparkContext is spark.sparkContext
 
 
 def test_the_rows_of_this_file_have_edge_cases() -> None:

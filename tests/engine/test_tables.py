@@ -7,18 +7,19 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.engine.scenes import at, bid, bids, drive
+from tests.engine.scenes import PLACES, at, bid, bids, drive, drive_in
 from tests.oracles.database_oracle import Database
 from tests.oracles.tables_oracle import Change, CurrentRows
 
 import millstream as ms
 from millstream.engine.inspection.inspect import looked_at, of_key, states
-from millstream.testing import Drive
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-LANES = pytest.mark.parametrize("lane", ["narrow", "wide"])
+    from millstream.testing import Drive
+
+LANES = pytest.mark.parametrize("lane", PLACES)
 USERS = "id long, city string, n long"
 Row = dict[str, Any]
 
@@ -29,7 +30,7 @@ def users(**options: Any) -> ms.Table:
 
 def tabled(*tables: ms.Table | ms.Stream, lane: Any = "narrow", names: list[str]) -> Drive:
     outputs = [table.to(ms.Topic(name)) for table, name in zip(tables, names, strict=True)]
-    return Drive(ms.Pipeline("tables", *outputs), lane=lane)
+    return drive_in(ms.Pipeline("tables", *outputs), lane)
 
 
 def applied(view: dict[Any, Row], rows: list[Row], key: str) -> None:

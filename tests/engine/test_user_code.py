@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import functions as F
-from tests.engine.scenes import bid, bids, counted, drive, out, window
+from tests.engine.scenes import PLACES, bid, bids, counted, drive, drive_in, out, window
 
 from millstream.engine.lanes import execution
 from millstream.errors import UserCodeFailed
-from millstream.testing import Drive
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -68,7 +67,7 @@ def test_an_error_names_the_step_and_shows_the_users_line(
     fault: str, lane: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
     build, step, reason = FAULTS[fault]
-    with Drive(out(counted(build()), on_bad="stop"), lane=lane) as d:
+    with drive_in(out(counted(build()), on_bad="stop"), lane) as d:
         d.feed("bids", GOOD)
         d.step()
         d.feed("bids", [BAD] if fault != "shout" else [WORSE])
@@ -84,11 +83,11 @@ def test_an_error_names_the_step_and_shows_the_users_line(
     assert "QueryContextLogger" not in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("lane", ["wide", "narrow"])
+@pytest.mark.parametrize("lane", PLACES)
 def test_a_failed_batch_emits_nothing_and_the_fixed_pipeline_continues(lane: Any) -> None:
     broken = out(counted(bids().where("1 div n >= 0")), on_bad="stop")
     fixed = out(counted(bids().where("n = 0 or 1 div n >= 0")))
-    with Drive(broken, lane=lane) as d:
+    with drive_in(broken, lane) as d:
         d.feed("bids", GOOD)
         d.step()
         d.feed("bids", [BAD, bid(15, 1, n=1)])
@@ -125,7 +124,7 @@ def test_a_transform_that_raises_while_the_plan_is_made_shows_its_line() -> None
 def test_an_internal_error_is_not_reported_as_one_of_user_code(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with drive(counted(bids()), lane="narrow") as d:
+    with drive(counted(bids()), lane="driver") as d:
         d.feed("bids", GOOD)
         with monkeypatch.context() as broken:
             broken.setattr(execution, "write_segment", None)

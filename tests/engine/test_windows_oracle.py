@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from tests.engine.scenes import MICROS, at, bids
+from tests.engine.scenes import MICROS, at, bids, drive_in
 from tests.oracles import windows
 from tests.oracles.windows_oracle import GREATEST, LEAST
 
 import millstream as ms
-from millstream.testing import Drive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import datetime
 
     from millstream.metrics.facts import Facts
+    from millstream.testing import Drive
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -240,7 +240,7 @@ def played(story: Story, drive: Drive) -> Iterator[Facts]:
 
 def check(story: Story, lane: Any) -> None:
     pipeline = ms.Pipeline("story", stream(story).to(ms.Topic("out")))
-    with Drive(pipeline, lane=lane) as drive:
+    with drive_in(pipeline, lane) as drive:
         for wanted, facts in zip(expected(story), played(story, drive), strict=True):
             same(story, drive.rows("out"), wanted.panes)
             assert facts.late == len(drive.late()) == len(wanted.late)
@@ -276,7 +276,7 @@ def check_chain(story: Story, size: int, lane: Any) -> None:
     found: Counter[Any] = Counter()
     left: Counter[Any] = Counter()
     wanted = second_window(story, expected(story), size)
-    with Drive(ms.Pipeline("chain", second.to(ms.Topic("out"))), lane=lane) as drive:
+    with drive_in(ms.Pipeline("chain", second.to(ms.Topic("out"))), lane) as drive:
         for batch, _ in zip(wanted, played(story, drive), strict=True):
             for row in drive.rows("out"):
                 start = micros(row["window_start"])

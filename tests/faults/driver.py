@@ -36,6 +36,8 @@ DELAY = "5 seconds"
 class Config:
     """One run: its job, its input, its options, and the file for its events.
 
+    `engine` is the driver unless a test is about Spark: the protocol is the same, and a run then
+    needs no Java. A lane or faults in tasks mean Spark.
     `budget` is the size of a batch in bytes, `narrow` that of the largest one for the narrow
     lane, `task_faults` how tasks fail, `sabotage` the guards that are switched off. With `tables`,
     a folder and the address of a database, results go to every kind of sink.
@@ -47,6 +49,7 @@ class Config:
     checkpoint: str
     events: str
     lane: Literal["narrow", "wide"] | None = None
+    engine: Literal["spark", "driver"] = "driver"
     until: Literal["caught_up", "finished"] | None = None
     take_over: bool = False
     budget: int | None = None
@@ -80,6 +83,7 @@ def pipeline_of(config: Config) -> ms.Pipeline:
         once.to(ms.Topic(f"{config.name}.once")),
         *([] if config.tables is None else outputs_of(*config.tables, windows, once)),
         batch="1 second",
+        engine="spark" if config.lane == "wide" or config.task_faults else config.engine,
     )
 
 
@@ -115,10 +119,10 @@ def small_batches(budget: int) -> None:
 
 
 def narrow_batches(most: int) -> None:
-    """Run batches with more than this many bytes in Spark, which starts after a few of them."""
+    """Run batches with more than this many bytes in the wide lane."""
     from millstream.engine.lanes import planner
 
-    planner.NARROW_BYTES, planner.SPARK_BYTES = most, 3 * most
+    planner.NARROW_BYTES = most
 
 
 def read_ahead_all() -> None:
@@ -139,7 +143,13 @@ class EventLog:
             file.write(json.dumps(event) + "\n")
 
     def batch(self, facts: Facts, lag: dict[str, int]) -> None:
-        self.write(batch=facts.batch, lane=facts.lane, rows=facts.rows, lag=sum(lag.values()))
+        self.write(
+            batch=facts.batch,
+            lane=facts.lane,
+            where=facts.where,
+            rows=facts.rows,
+            lag=sum(lag.values()),
+        )
 
 
 def main(path: str) -> int:

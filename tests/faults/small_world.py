@@ -126,10 +126,15 @@ class Environment:
 
 
 def windows(name: str = "small", *sinks: str) -> ms.Pipeline:
-    """Count and sum by key and window, to one topic or several."""
+    """Count and sum by key and window, to one topic or several.
+
+    Batches run in the driver, whose points of the protocol tests can reach; in the wide lane they
+    run on Spark.
+    """
     rows = ms.read(ms.Topic(TOPIC, schema=SCHEMA), time="ts", watermark=DELAY, idle=None)
     panes = rows.by("key").window(ms.tumbling(SIZE)).agg(n=ms.count(), total=ms.sum("amount"))
-    return ms.Pipeline(name, *(panes.to(ms.Topic(sink)) for sink in sinks or ("out",)))
+    return ms.Pipeline(name, *(panes.to(ms.Topic(sink)) for sink in sinks or ("out",)),
+                       engine="driver")  # fmt: skip
 
 
 class Small:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import signal
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import psutil
 import pyspark
 import pytest
+from tests.faults.driver import DELAY, SCHEMA, SIZE
 from tests.faults.running import Run, until
 from tests.faults.small_world import TOPIC, Small
 from tests.faults.standalone import cluster
 from tests.faults.verdicts import verdict_on
 
+import millstream as ms
 from millstream.engine.lanes import wide
 from millstream.engine.lanes.wide import WideLane
+from millstream.engine.spark.rdd_jobs import RddJobs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -119,19 +122,34 @@ class Twice:
     def __init__(self, frame: DataFrame) -> None:
         self._frame = frame
 
+    def mapInArrow(self, *task: Any) -> Self:  # noqa: N802
+        self._frame = self._frame.mapInArrow(*task)
+        return self
+
     def collect(self) -> list[Any]:
         self._frame.select("*").collect()  # a separate plan, so that the shuffle is not reused
         return self._frame.collect()
 
 
-def reported_twice(folder: Path, spark: SparkSession, patch: pytest.MonkeyPatch) -> Counts:
+def after_spark_sql() -> ms.Pipeline:
+    """Windows over rows that have passed SQL which only Spark runs."""
+    rows = ms.read(ms.Topic(TOPIC, schema=SCHEMA), time="ts", watermark=DELAY, idle=None)
+    rows = rows.with_columns(amount="abs(amount)")
+    panes = rows.by("key").window(ms.tumbling(SIZE)).agg(n=ms.count(), total=ms.sum("amount"))
+    return ms.Pipeline("windows", panes.to(ms.Topic("out")))
+
+
+def reported_twice(
+    folder: Path, spark: SparkSession, patch: pytest.MonkeyPatch, pipeline: ms.Pipeline | None
+) -> Counts:
     """A job whose tasks all run twice, over 60 rows, two bad ones and then two late ones.
 
     Returns how many rows it says it has read, and how many left as dead and as late.
     """
-    job = WideLane._job
-    patch.setattr(WideLane, "_job", lambda self, *args: Twice(job(self, *args)))
-    small = Small(folder, spark, lane="wide")
+    frame, run = WideLane._frame, RddJobs.run
+    patch.setattr(WideLane, "_frame", lambda self, *args: Twice(frame(self, *args)))
+    patch.setattr(RddJobs, "run", lambda self, *args: [run(self, *args), run(self, *args)][1])
+    small = Small(folder, spark, pipeline, lane="wide")
     small.feed(30)
     read = 0
     with small.run() as engine:
@@ -149,10 +167,12 @@ def reported_twice(folder: Path, spark: SparkSession, patch: pytest.MonkeyPatch)
     return read, kinds.count("dead"), kinds.count("late")
 
 
+@pytest.mark.parametrize("pipeline", [None, after_spark_sql()], ids=["rdd", "sql"])
 def test_tasks_that_run_and_report_twice_count_once(
-    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert reported_twice(tmp_path / "checkpoint", spark, monkeypatch) == (64, 2, 2)
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch,
+    pipeline: ms.Pipeline | None,
+) -> None:  # fmt: skip
+    assert reported_twice(tmp_path / "checkpoint", spark, monkeypatch, pipeline) == (64, 2, 2)
 
 
 def test_without_reports_by_partition_double_reports_count_twice(
@@ -167,4 +187,5 @@ def test_without_reports_by_partition_double_reports_count_twice(
 
     monkeypatch.setattr(wide._BySlice, "addInPlace", piled)
 
-    assert reported_twice(tmp_path / "checkpoint", spark, monkeypatch) == (128, 4, 2)
+    folder = tmp_path / "checkpoint"
+    assert reported_twice(folder, spark, monkeypatch, after_spark_sql()) == (128, 4, 2)

@@ -156,6 +156,13 @@ def _check_reports(job: RealJob) -> None:
     assert said.json["rows"][0]["n"] == 3
     rows = 3 * (len(job.expected()) + 1)
     [listed] = asked(stack, "api/jobs")
+    until(lambda: asked(stack, "api/jobs")[0]["spark_ui"], "the address of Spark's own page")
+    [shown] = [line for line in stack.millstream.ok("jobs", "show", name).out.splitlines()
+               if line.startswith("spark ui")]  # fmt: skip
+    with urllib.request.urlopen(f"{shown.split()[-1]}/api/v1/applications", timeout=60) as answer:
+        assert [application["name"] for application in json.loads(answer.read())] == [name]
+    places = {commit["where"] for commit in asked(stack, f"api/jobs/{name}/commits")["commits"]}
+    assert places <= {"bridge", "spark"}
     until(lambda: asked(stack, "api/jobs")[0]["rows"] == rows, f"{rows} rows reported", 30)
     step = asked(stack, f"api/jobs/{name}")["steps"]["tumbling(auction)"]
     assert (step["in"], step["out"]) == (rows, len(job.expected()))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import psycopg
 import pytest
+from tests.engine.scenes import PLACES
 from tests.kafka.shortly import eventually
 
 import millstream as ms
@@ -40,7 +41,7 @@ pipeline = ms.Pipeline(name, rows.to(ms.Postgres("t", url=database), name="table
                        rows.to(ms.Topic(name + ".out")))
 pipeline.run(until="caught_up", kafka=kafka, checkpoint=folder, lane="narrow")
 """
-LANES = pytest.mark.parametrize("lane", ["narrow", "wide"])
+LANES = pytest.mark.parametrize("lane", PLACES)
 
 
 def row(number: int, note: str | None = "fine", **more: Any) -> dict[str, Any]:

@@ -9,9 +9,8 @@ from datetime import datetime
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from tests.engine.scenes import drive_in
 from tests.transcripts import tables
-
-from millstream.testing import Drive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from tests.transcripts.tables import Table
 
     from millstream.metrics.facts import Facts
+    from millstream.testing import Drive
 
 Row = dict[str, Any]
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
@@ -31,7 +31,7 @@ def play(transcript: Transcript, *, lane: Any = "narrow", restarts: bool = False
     Raises:
         AssertionError: something else happened than is written, with the lines that differ.
     """
-    with Drive(transcript.build(), lane=lane) as drive:
+    with drive_in(transcript.build(), lane) as drive:
         for step in transcript.steps:
             if step.restart or restarts:
                 drive.restart()

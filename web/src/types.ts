@@ -40,11 +40,15 @@
 export type State =
   | "starting" | "running" | "catching up" | "idle" | "failing" | "hung" | "stopped" | "failed";
 
+/** What ran a batch: Spark's tasks, the driver while Spark was starting, or the driver alone. */
+export type Where = "spark" | "bridge" | "driver";
+
+/** `spark_ui` is the address of Spark's own page while the job runs and that page is on. */
 export interface JobFacts {
   job: string; state: State; since: string; reason: string | null; application: string; owner: string;
   version: string | null; phase: string | null; pid: number | null; rows_per_second: number; rates: number[];
   lag: number | null; warnings: string[]; rows: number; out: number; late: number; dead: number;
-  batches: number; restarts: number;
+  batches: number; where: Record<string, number>; spark_ui: string | null; restarts: number;
 }
 
 export interface PlanStep { number: number; from: number[]; step: string; [word: string]: unknown }
@@ -64,7 +68,7 @@ export interface StepFacts {
 export interface SourceFacts { watermark: string | null; held_by: number | null; idle: number[]; partitions: number; instances: Instance[] }
 
 export interface Batch {
-  batch: number; at: string; rows: number; late: number; dead: number; lane: string; seconds: number;
+  batch: number; at: string; rows: number; late: number; dead: number; lane: string; where: Where; seconds: number;
   phases: Record<string, number>; outputs: Record<string, number>;
 }
 
@@ -130,7 +134,7 @@ export interface GroupDetail {
 // ---- commits, watermarks, late and dead rows
 
 export interface Commit {
-  batch: number; at: string | null; lane: string; rows: number; late: number; dead: number; seconds: number; finished: boolean;
+  batch: number; at: string | null; lane: string; where: Where; rows: number; late: number; dead: number; seconds: number; finished: boolean;
   outputs: Record<string, number>; watermarks: Record<string, string | null>; reachable: boolean;
 }
 export interface Commits { job: string; commits: Commit[]; earlier: number | null; suffix: string }

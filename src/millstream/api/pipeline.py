@@ -10,18 +10,21 @@ from millstream.engine.continuous.rules import check_continuous, headline
 from millstream.errors import InvalidSpec
 from millstream.plan.graph import Output
 from millstream.plan.names import check_pipeline_name, distinct_names, step_names, unique
-from millstream.plan.side_outputs import check_side_output
+from millstream.plan.side_outputs import check_side_output, on_spark
 from millstream.sinks.alerts.alert import JobAlert
 from millstream.sinks.spec import Delivery
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pyspark.sql import DataFrame
+
     from millstream.engine.job import Job
     from millstream.sinks.spec import Sink
 
 OnBad = Literal["dead", "stop"]
 Mode = Literal["micro_batch", "continuous"]
+EngineName = Literal["spark", "driver"]
 _BATCH_DEFAULTS = {"batch": "1 second", "history": "1 day", "buckets": 256}
 
 
@@ -37,6 +40,9 @@ class Pipeline:
     Bad rows go to the dead-letter topic `<pipeline>.dead` (to files in the checkpoint, if no
     topic is read or written), or to the sink `dead`; with `on_bad="stop"` the first one stops the
     job. `bad_above` is the share of bad rows per minute that stops it.
+
+    `engine` is what runs the batches: Spark, or with `"driver"` the driver process alone, one
+    core, without Java unless the pipeline has SQL that only Spark runs.
 
     `alerts` (`ms.JobAlert`) watch the job itself, if a supervisor runs it.
 
@@ -54,6 +60,7 @@ class Pipeline:
     bad_above: float | None
     dead: Sink | None
     mode: Mode
+    engine: EngineName
     alerts: tuple[JobAlert, ...]
 
     def __init__(
@@ -68,6 +75,7 @@ class Pipeline:
         bad_above: float | None = None,
         dead: Sink | None = None,
         mode: Mode = "micro_batch",
+        engine: EngineName = "spark",
         alerts: Sequence[JobAlert] = (),
     ) -> None:
         check_pipeline_name(name)
@@ -80,6 +88,10 @@ class Pipeline:
         if delivery not in get_args(Delivery):
             raise InvalidSpec(f"delivery needs one of {', '.join(get_args(Delivery))}",
                               got=repr(delivery))  # fmt: skip
+        if engine not in get_args(EngineName):
+            raise InvalidSpec('engine needs "spark" or "driver"', got=repr(engine))
+        if engine == "driver":
+            _check_without_spark(outputs, dead)
         _check_bad(on_bad, bad_above)
         check_side_output(dead, "dead")
         outputs = distinct_names(outputs)
@@ -90,6 +102,7 @@ class Pipeline:
         for field, value in (("name", name), ("outputs", outputs), ("buckets", buckets),
                              ("delivery", delivery), ("on_bad", on_bad),
                              ("bad_above", bad_above), ("dead", dead), ("mode", mode),
+                             ("engine", engine),
                              ("alerts", _checked_alerts(alerts)),
                              ("batch", positive_micros(batch, what="batch")),
                              ("history", not_negative_micros(history, what="history")),
@@ -107,6 +120,25 @@ class Pipeline:
         from millstream.engine.job import start
 
         return start(self, **options)
+
+    def dataframe(
+        self,
+        output: str,
+        until: Literal["caught_up", "finished"] = "finished",
+        **options: Any,
+    ) -> DataFrame:
+        """The rows of an output as a Spark DataFrame, for notebooks.
+
+        Runs the steps of that output over its sources from their beginning, in a checkpoint of its
+        own; every call computes the rows again. Nothing is written to the pipeline's sinks, its own
+        checkpoint does not change, and late and bad rows are only counted in a warning. Of a table
+        the DataFrame has the rows as they are at the end; of a stream with retractions it has a
+        column `_sign` with −1 for them. `options` are those of `run`, except `checkpoint` and
+        `take_over`. The DataFrame can be used until the process ends.
+        """
+        from millstream.api.dataframe import dataframe
+
+        return dataframe(self, output, until, **options)
 
     def plan(self) -> str:
         """The logical plan and its stages, as text."""
@@ -128,6 +160,14 @@ def _check_mode(
     if mode == "continuous":
         other = [name for name, value in options.items() if value != _BATCH_DEFAULTS[name]]
         check_continuous(outputs, delivery, other, dead)
+
+
+def _check_without_spark(outputs: tuple[Output, ...], dead: Sink | None) -> None:
+    for place in on_spark(outputs, dead):
+        raise InvalidSpec(
+            'engine="driver" needs sources and sinks that work without Spark', got=repr(place),
+            do='leave engine= out: the default is "spark"',
+        )  # fmt: skip
 
 
 def _alert_lines(alerts: tuple[JobAlert, ...]) -> str:

@@ -54,6 +54,7 @@ class JobProcess:
         self._log = Log(folder.log, pipeline=job.name, run_id=run)
         self._run_log = RunLog(folder.run_log, run, os.getpid())
         self._run: Job | None = None
+        self._about: dict[str, Any] = {}
         self._done = threading.Event()
         self._heartbeat = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
@@ -91,7 +92,8 @@ class JobProcess:
     def _run_pipeline(self) -> Ending:
         loaded, pipeline = load(f"{self._job.file}:{self._job.pipeline}")
         cluster = _cluster(self._kafka)
-        self._run_log.about(about_run(loaded, pipeline, cluster, Path(self._job.checkpoint)))
+        self._about = about_run(loaded, pipeline, cluster, Path(self._job.checkpoint))
+        self._run_log.about(self._about)
         self._copy_missing_batches()
         loaded.for_spark()
         from millstream.engine.job import Job
@@ -127,7 +129,7 @@ class JobProcess:
         self._run_log.batch(facts.body())
         if facts.rows or facts.late or facts.dead:
             self._log("batch", batch_id=facts.batch, rows=facts.rows, late=facts.late,
-                      dead=facts.dead, lane=facts.lane, outputs=facts.outputs,
+                      dead=facts.dead, lane=facts.lane, where=facts.where, outputs=facts.outputs,
                       duration_ms=round(facts.seconds * 1000), lag=sum(lag.values()))  # fmt: skip
 
     def _phase(self, phase: str) -> None:
@@ -148,8 +150,17 @@ class JobProcess:
 
     def _write_heartbeat(self) -> None:
         run = self._run
+        if run is not None and "spark_ui" not in self._about:
+            self._write_spark_ui(run.spark_ui)
         turned = time.time() if run is None else run.turned
         self._run_log.beat(turned, None if run is None else run.positions())
+
+    def _write_spark_ui(self, address: str | None) -> None:
+        """Record where Spark's own page is, once Spark has started."""
+        if address is not None:
+            self._about["spark_ui"] = address
+            self._run_log.about(self._about)
+            self._log("spark", address=address)
 
 
 def _cluster(kafka: str | None) -> Cluster:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.jobs.registry import STATES, JobRegistry
 from millstream.jobs.reports.instances import totals_by_instance
 from millstream.jobs.reports.lag import lags
-from millstream.jobs.reports.run_log import BUCKETS, RunLogReader
+from millstream.jobs.reports.run_log import BUCKETS, RunLogReader, batches_by_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,7 @@ HELP: dict[str, tuple[str, str]] = {
     "millstream_rows_out_total": ("counter", "Rows written to a sink."),
     "millstream_rows_dropped_total": ("counter", "Rows that were late or dead."),
     "millstream_dlq_records": ("gauge", "Rows sent to the pipeline's dead-letter topic."),
-    "millstream_batches_total": ("counter", "Batches committed."),
+    "millstream_batches_total": ("counter", "Batches committed, by what ran them."),
     "millstream_batch_duration_seconds": ("histogram", "Duration of batches."),
     "millstream_batch_phase_seconds": ("gauge", "Duration of each phase of the last batch."),
     "millstream_busy_seconds_total": ("counter", "Time spent inside batches."),
@@ -130,7 +130,8 @@ def _totals(metrics: _Metrics, name: str, totals: dict[str, dict[str, float]]) -
     for reason in ("late", "dead"):
         metrics.add("millstream_rows_dropped_total", total(reason), pipeline=name, reason=reason)
     metrics.add("millstream_dlq_records", total("dead"), pipeline=name)
-    metrics.add("millstream_batches_total", total("batches"), pipeline=name)
+    for where, batches in batches_by_place(totals).items():
+        metrics.add("millstream_batches_total", batches, pipeline=name, where=where)
     metrics.add("millstream_busy_seconds_total", total("busy_seconds"), pipeline=name)
     _histogram(metrics, name, totals)
     _by_instance(metrics, name, totals)

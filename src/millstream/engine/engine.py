@@ -36,6 +36,7 @@ from millstream.engine.lanes.planner import Sizing, following
 from millstream.engine.lanes.prefetch import Prefetcher
 from millstream.engine.outputs import Outputs
 from millstream.engine.recovery.unfinished_rewind import finish as finish_rewind
+from millstream.engine.stage_runs import CheckpointFiles, RunPlan
 from millstream.engine.tables_first import TablesFirst
 from millstream.engine.watermarks import declared_by_clock, reads_all, something_due
 from millstream.errors import DamagedLog, UserCodeFailed
@@ -76,6 +77,7 @@ class Engine:
         environment: Environment,
         *,
         lane: str | None = None,
+        patient: bool = False,
         sizing: Sizing | None = None,
     ) -> None:
         self.pipeline, self.checkpoint, self._environment = pipeline, checkpoint, environment
@@ -87,7 +89,8 @@ class Engine:
         self._final = False
         self._reporter = BatchReporter(self.typed.stages, pipeline.bad_above)
         self._sizing = sizing or Sizing(pipeline.batch / 1e6)
-        self._lanes = Lanes(spark, self._sizing, forced=lane)
+        self._lanes = Lanes(spark, self._sizing, forced=lane, patient=patient,
+                            on_driver=pipeline.engine == "driver")  # fmt: skip
         self._tables = TablesFirst.of(pipeline.outputs, self.typed.stages)
         self._limited = self._left = self._prefetches = False
         self._attempts = 0
@@ -126,6 +129,10 @@ class Engine:
         self._next = self.checkpoint.next_batch()
         self._resources.callback(self.outputs.close)
         self.outputs.open(self.checkpoint.job, self.head.written)
+        files = CheckpointFiles.of(self.checkpoint)
+        self._run_plan = RunPlan(self.pipeline.name, self.typed, self._decoders, files)
+        self._lanes.open(self._run_plan, self._readers)
+        self._resources.callback(self._lanes.close)
         pending = self.checkpoint.pending(self.head)
         facts = None
         if pending is not None:
@@ -319,7 +326,7 @@ class Engine:
         def trial(pieces: Sequence[Piece]) -> None:
             size = sum(piece.size for piece in pieces)
             lane = "narrow" if size <= ON_DRIVER else intent.lane
-            self._batch(replace(only(intent, pieces), lane=lane)).try_stage(stage)
+            self._batch(replace(only(intent, pieces), lane=lane)).runner.try_stage(stage)
 
         reads = [self.typed.stages.names[leaf] for leaf in stage.leaves if isinstance(leaf, Read)]
         found = bad_rows(pieces_of(intent, reads), trial, error)
@@ -327,19 +334,19 @@ class Engine:
 
     def _batch(self, intent: Intent) -> BatchRun:
         self._attempts += 1
+        attempt = f"{self._attempts}"
+        prefetcher = self._prefetcher if self._prefetches else None
         return BatchRun(
             intent=intent,
             head=self.head,
-            typed=self.typed,
-            checkpoint=self.checkpoint,
+            plan=self._run_plan,
+            runner=self._lanes.runner(
+                intent, self.head, attempt, self.outputs.guards(), prefetcher
+            ),
             readers=self._readers,
-            decoders=self._decoders,
-            lane=self._lanes.lane(intent.lane),
             merger=self._merger,
-            attempt=f"{self._attempts}",
+            attempt=attempt,
             stop_at_bad=self.pipeline.on_bad == "stop",
-            prefetcher=self._prefetcher if self._prefetches else None,
-            guards=self.outputs.guards(),
         )
 
     def _finish(

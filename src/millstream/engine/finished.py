@@ -1,15 +1,22 @@
-"""A finished job that is run again does nothing, or stops if its input or pipeline changed."""
+"""The end of a job: which pipelines have one, and what a finished job does when it is run again.
+
+It does nothing, or stops if its input or pipeline changed.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.errors import AlreadyFinished, DataGone
+from millstream.engine.continuous.rules import MODE as CONTINUOUS
+from millstream.errors import AlreadyFinished, DataGone, InvalidSpec
+from millstream.operators.windows.spec import Everything
 from millstream.plan.fingerprint import differences
+from millstream.plan.graph import Aggregated, ancestry
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from millstream.api.pipeline import Pipeline
     from millstream.engine.checkpoint.protocol import Head
     from millstream.engine.engine import Engine
     from millstream.plan.fingerprint import Fingerprint
@@ -66,3 +73,41 @@ def nothing_done(folder: Path) -> str:
 
 def _stopped(folder: Path, need: str, got: str, do: str) -> AlreadyFinished:
     return AlreadyFinished(f"the job in {folder} is finished: it needs {need}", got=got, do=do)
+
+
+def refuse_batch_options(pipeline: Pipeline, until: str | None, lane: str | None) -> None:
+    """A continuous run has no lanes and never finishes: it has nothing to close. The driver alone
+    has no wide lane.
+
+    Raises:
+        InvalidSpec: it was given a lane, or an end.
+    """
+    if lane == "wide" and pipeline.engine == "driver":
+        raise InvalidSpec('the wide lane needs engine="spark"', got='engine="driver"')
+    if pipeline.mode != CONTINUOUS:
+        return
+    if lane is not None:
+        raise InvalidSpec(f'mode="{CONTINUOUS}" needs no lane', got=repr(lane), do="leave it out")
+    if until == "finished":
+        raise InvalidSpec(f'mode="{CONTINUOUS}" needs an end that rows can reach',
+                          got='until="finished"',
+                          do='use "caught_up": it has no windows to close')  # fmt: skip
+
+
+def refuse_endless(pipeline: Pipeline, until: str | None) -> None:
+    """A window over everything emits only by a trigger or at the finish.
+
+    Raises:
+        InvalidSpec: the pipeline has one, and it has neither.
+    """
+    if until == "finished":
+        return
+    for node in ancestry(pipeline.outputs):
+        if isinstance(node, Aggregated) and isinstance(node.window, Everything):
+            trigger = node.policy.trigger if node.policy else None
+            if trigger is None or trigger.early is None:
+                raise InvalidSpec(
+                    "everything() needs a trigger, or a run until it is finished",
+                    got=f"neither for {node.label}",
+                    do='write .trigger(early=ms.every("1 second")), or run(until="finished")',
+                )

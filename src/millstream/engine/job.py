@@ -8,7 +8,7 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from millstream.engine.checkpoint.checkpoint import Checkpoint
 from millstream.engine.checkpoint.folders import checkpoint_folder, in_memory
@@ -19,6 +19,8 @@ from millstream.engine.engine import Engine
 from millstream.engine.finished import (
     nothing_done,
     refuse_another_pipeline,
+    refuse_batch_options,
+    refuse_endless,
     refuse_more_after_the_end,
 )
 from millstream.engine.idle_time import IdleTime
@@ -28,15 +30,22 @@ from millstream.engine.inspection.without_spark import without_spark
 from millstream.engine.kafka_environment import KafkaEnvironment
 from millstream.engine.lanes.planner import pause_of
 from millstream.engine.set_aside import SetAside
-from millstream.engine.spark.session import Spark, check_startable, existing_session, session
+from millstream.engine.spark.session import (
+    Spark,
+    check_startable,
+    existing_session,
+    session,
+    warmed_up,
+)
 from millstream.errors import InvalidSpec, MillstreamError
 from millstream.metrics.facts import lane_name
-from millstream.operators.windows.spec import Everything
-from millstream.plan.graph import Aggregated, ancestry
+from millstream.plan.side_outputs import on_spark
 from millstream.plan.stages import cut
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from pyspark.sql import SparkSession
 
     from millstream.api.pipeline import Pipeline
     from millstream.engine.continuous.continuous import Continuous
@@ -67,6 +76,8 @@ class Job:
     epoch) the run last looked for work.
     """
 
+    environment: ClassVar[type[KafkaEnvironment]] = KafkaEnvironment
+
     def __init__(
         self,
         pipeline: Pipeline,
@@ -76,14 +87,15 @@ class Job:
         checkpoint: str | Path | None = None,
         lane: Literal["wide", "narrow"] | None = None,
         take_over: bool = False,
+        spark: SparkSession | None = None,
         on_batch: Callable[[Facts, dict[str, int]], None] | None = None,
         on_phase: Callable[[str], None] | None = None,
         warn: Callable[[str], None] = LOG.warning,
     ) -> None:
         if until not in (None, "caught_up", "finished"):
             raise InvalidSpec('until needs "caught_up", "finished" or None', got=repr(until))
-        _refuse_endless(pipeline, until)
-        _refuse_batch_options(pipeline, until, lane)
+        refuse_endless(pipeline, until)
+        refuse_batch_options(pipeline, until, lane)
         alone = checkpoint is None and in_memory(pipeline)
         self.temporary = TemporaryCheckpoint(pipeline) if alone else None
         self.folder = self.temporary.folder if self.temporary else _folder(pipeline, checkpoint)
@@ -91,13 +103,16 @@ class Job:
         self._until, self._on_batch, self._take_over = until, on_batch, take_over
         self._on_phase = on_phase or (lambda phase: None)
         self._checkpoint, self._idle_time = Checkpoint(self.folder), IdleTime()
-        self._environment = KafkaEnvironment(
+        self._environment = self.environment(
             pipeline.name, kafka, folder=self.folder,
             take_over=take_over, owned=self._checkpoint.owned,
             epoch=lambda: self._checkpoint.incarnation, waiting=self._wait,
             delivery=pipeline.delivery, idle_seconds=self._idle_time.seconds,
+            spark=self._started,
         )  # fmt: skip
         self._lane = None if lane is None else lane_name(lane)
+        self._session = Spark.of(spark, self._wait) if spark else Spark(session)
+        self._given = spark is not None
         self._pipeline, self._waited = pipeline, False
         self._pause = pause_of(pipeline.batch / 1e6)
         self._stop, self._over = threading.Event(), threading.Event()
@@ -109,6 +124,11 @@ class Job:
         self.turned = time.time()
         self._engine: Engine | None = None
         self._continuous: Continuous | None = None
+
+    @property
+    def spark_ui(self) -> str | None:
+        """The address of Spark's own page, once Spark has started; None if that page is off."""
+        return (self._continuous or self._session).spark_ui
 
     @property
     def continuous(self) -> bool:
@@ -133,28 +153,38 @@ class Job:
     def _run_batches(self) -> None:
         if self.temporary is not None:
             self.temporary.begin()
-        spark = self._spark()
+        spark = self._session = self._spark()
         if self._stop.is_set():
             return
         self._on_phase("checking the types of the pipeline")
         with explain_type_errors(spark, self._pipeline):
-            engine = Engine(
-                self._pipeline, self._checkpoint, spark, self._environment, lane=self._lane
-            )
+            engine = Engine(self._pipeline, self._checkpoint, spark, self._environment,
+                            lane=self._lane, patient=self._until == "finished")  # fmt: skip
         self._engine = engine
         with self._beating(), suppress(_StoppedWaiting):
             self._run(engine)
 
     def _spark(self) -> Spark:
-        """A Spark session; if no stage needs one, it starts with the first wide batch."""
-        stages = cut(self._pipeline.outputs)
-        spark = Spark(lambda: session(sql=in_java(stages)), self._wait)
-        if self._lane == "wide" or existing_session() is not None or not without_spark(stages):
+        """The session of this run: given, or started, beside the first batches if possible."""
+        if self._given:
+            return self._session
+        name, outputs = self._pipeline.name, self._pipeline.outputs
+        stages = cut(outputs)
+        sql, here = in_java(stages), without_spark(stages)
+        sql = sql or bool(on_spark(outputs, self._pipeline.dead))
+        spark = Spark(lambda: warmed_up(session(sql=sql, name=name)), self._wait)
+        if here and self._pipeline.engine == "driver":
+            return spark
+        check_startable()
+        if here and self._lane != "wide" and existing_session() is None:
+            spark.start()
+        else:
             self._on_phase("starting Spark")
             spark.get()
-        else:
-            check_startable()
         return spark
+
+    def _started(self) -> SparkSession:
+        return self._session.get()
 
     @contextmanager
     def _beating(self) -> Iterator[None]:
@@ -353,30 +383,3 @@ def start(pipeline: Pipeline, **options: object) -> Job:
     job = Job(pipeline, **options)  # type: ignore[arg-type]
     job.start()
     return job
-
-
-def _refuse_batch_options(pipeline: Pipeline, until: Until, lane: str | None) -> None:
-    """A continuous run has no lanes and never finishes: it has nothing to close."""
-    if pipeline.mode != CONTINUOUS:
-        return
-    if lane is not None:
-        raise InvalidSpec(f'mode="{CONTINUOUS}" needs no lane', got=repr(lane), do="leave it out")
-    if until == "finished":
-        raise InvalidSpec(f'mode="{CONTINUOUS}" needs an end that rows can reach',
-                          got='until="finished"',
-                          do='use "caught_up": it has no windows to close')  # fmt: skip
-
-
-def _refuse_endless(pipeline: Pipeline, until: Until) -> None:
-    """A window over everything emits only by a trigger or at the finish."""
-    if until == "finished":
-        return
-    for node in ancestry(pipeline.outputs):
-        if isinstance(node, Aggregated) and isinstance(node.window, Everything):
-            trigger = node.policy.trigger if node.policy else None
-            if trigger is None or trigger.early is None:
-                raise InvalidSpec(
-                    "everything() needs a trigger, or a run until it is finished",
-                    got=f"neither for {node.label}",
-                    do='write .trigger(early=ms.every("1 second")), or run(until="finished")',
-                )

@@ -8,18 +8,24 @@ from typing import TYPE_CHECKING
 
 from millstream.engine.checkpoint.fault_points import reached
 from millstream.engine.checkpoint.source_notes import SourceNotes
+from millstream.engine.spark.session import session
 from millstream.errors import InvalidSpec, NotFound
+from millstream.plan.names import folder_name
 from millstream.sinks.files.files import FilesSink
 from millstream.sinks.memory import MemoryWriter
+from millstream.sinks.spark.sink import SparkSink
 from millstream.sinks.spec import ListsExisting, Opening, OpenSink
 from millstream.sources.files.files import Files
 from millstream.sources.kafka.topic import Topic
 from millstream.sources.memory import Memory
+from millstream.sources.spark.spark import Spark
 from millstream.sources.spec import OpenSource, SourceOpening
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
     from millstream.kafka.settings import Cluster
     from millstream.plan.graph import Read
@@ -45,12 +51,13 @@ class KafkaEnvironment:
         waiting: Callable[[str], None] = lambda why: None,
         delivery: Delivery = "exactly_once",
         idle_seconds: Callable[[], float] = lambda: 0.0,
+        spark: Callable[[], SparkSession] = session,
     ) -> None:
         self._pipeline, self._kafka, self._take_over = pipeline, kafka, take_over
         self._folder = folder
         self._owned, self._epoch, self._waiting = owned, epoch, waiting
         self._delivery: Delivery = delivery
-        self._idle_seconds = idle_seconds
+        self._idle_seconds, self._spark = idle_seconds, spark
         self._sinks: dict[str, list[OpenSink]] = {}
         self._resolved: Cluster | None = None
         self._ledger: dict[str, str] = {}
@@ -73,7 +80,8 @@ class KafkaEnvironment:
         return read.source.reader(
             SourceOpening(
                 notes, self.clock, kafka=lambda: self.cluster,
-                group=f"millstream.{self._pipeline}", on_wait=self._waiting,
+                group=f"millstream.{self._pipeline}", on_wait=self._waiting, spark=self._spark,
+                folder=None if self._folder is None else notes.folder,
             )
         )  # fmt: skip
 
@@ -88,6 +96,8 @@ class KafkaEnvironment:
             return MEMORY
         if isinstance(sink, Files):
             sink = FilesSink(sink)
+        if isinstance(sink, Spark):
+            sink = SparkSink(sink)
         if not isinstance(sink, OpenSink):
             raise InvalidSpec("a pipeline needs sinks it can open", got=repr(sink),
                               do="implement millstream.sinks.spec.OpenSink")  # fmt: skip
@@ -105,15 +115,17 @@ class KafkaEnvironment:
             from millstream.sinks.kafka.writer import TopicWriter
 
             kind = PlainTopicWriter if self._delivery == "at_least_once" else TopicWriter
-            return kind(self.cluster, self._opening(job, ()))
+            return kind(self.cluster, self._opening(name, job, ()))
         sinks = self._sinks[name]
-        return sinks[0].writer(self._opening(job, tuple(sinks)))
+        return sinks[0].writer(self._opening(name, job, tuple(sinks)))
 
-    def _opening(self, job: str, sinks: tuple[Sink, ...]) -> Opening:
+    def _opening(self, name: str, job: str, sinks: tuple[Sink, ...]) -> Opening:
         return Opening(
             self._pipeline, job, self._epoch(), sinks, take_over=self._take_over,
             delivery=self._delivery, on_wait=self._waiting, check_owned=self._owned,
             on_step=lambda point: reached(point, 0), idle_seconds=self._idle_seconds,
+            spark=self._spark,
+            folder=None if self._folder is None else self._folder / "sinks" / folder_name(name),
         )  # fmt: skip
 
     def existing(self, sinks: Sequence[Sink]) -> list[str]:

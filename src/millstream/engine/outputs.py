@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -147,21 +148,32 @@ class Outputs:
         return self._placed(self._outputs[staged.output].sink)
 
     def _staged(self, staged: StagedFiles, sink: Sink, folder: Path) -> Staged:
-        def tables() -> Iterator[pa.Table]:
-            for entry in staged.files:
-                for table in unstage(folder, entry):
-                    yield table if replaces else _without_retractions(table)
-
         output = self._outputs[staged.output] if staged.kind == "result" else None
         keys, table = (output.keys, output.table) if output else ((), False)
-        replaces = accepts_retractions(sink) or table
+        whole = accepts_retractions(sink) or table
         name = staged.output + self._suffix
-        return Staged(name, staged.kind, sink, keys, staged.rows, tables, is_table=table)
+        parts = tuple(_StagedRows(folder, entry, whole) for entry in staged.files)
+        return Staged(name, staged.kind, sink, keys, staged.rows,
+                      lambda: chain.from_iterable(part() for part in parts), is_table=table,
+                      parts=parts)  # fmt: skip
 
     def close(self) -> None:
         """Close all writers."""
         for writer in self._writers.values():
             writer.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _StagedRows:
+    """The rows of one staged file; if not `whole`, without unmarked retractions."""
+
+    folder: Path
+    entry: str
+    whole: bool
+
+    def __call__(self) -> Iterator[pa.Table]:
+        for table in unstage(self.folder, self.entry):
+            yield table if self.whole else _without_retractions(table)
 
 
 def _without_retractions(rows: pa.Table) -> pa.Table:

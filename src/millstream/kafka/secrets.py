@@ -11,6 +11,11 @@ from millstream.errors import InvalidSpec
 MASK = "***"
 
 _REFERENCE = re.compile(r"\$\{([^{}:]*):?([^{}]*)\}")
+_IN_ADDRESS = r"\$\{[^}]*\}"
+_PASSWORD = re.compile(
+    rf"(?P<before>://(?:{_IN_ADDRESS}|[^:/@$])*:|password=)"
+    rf"(?P<secret>'[^']*'|{_IN_ADDRESS}|(?<=:)[^@]*(?=@)|[^\s&@]+)"
+)
 _SECRET_WORDS = ("password", "secret", "key.pem", "keystore", "oauthbearer.config", "token")
 
 
@@ -32,6 +37,17 @@ def masked(name: str, value: str) -> str:
     if _REFERENCE.fullmatch(value):
         return value
     return MASK if is_secret(name, value) else value
+
+
+def masked_address(address: str) -> str:
+    """The address without its password; references are not resolved.
+
+    >>> masked_address("postgresql://me:hunter2@db/shop?password=hunter2")
+    'postgresql://me:***@db/shop?password=***'
+    """
+    return _PASSWORD.sub(
+        lambda found: found["before"] + masked("password", found["secret"]), address
+    )
 
 
 def resolve(value: str, *, setting: str) -> str:

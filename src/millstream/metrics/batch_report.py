@@ -49,6 +49,7 @@ class BatchReporter:
             late=counts["late"],
             dead=counts["dead"],
             lane=intent.lane,
+            where=counts.get("where", "driver"),
             watermarks={name: moment_of(s.watermark) for name, s in after.sources.items()},
             outputs={o.output: o.rows for o in prepared.outputs if o.kind == "result"},
             bytes=counts["bytes"],

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -20,7 +23,8 @@ class Facts:
     that were still used, seconds and size of state, in total and per instance; `sources` has per
     source the rows, watermark and idleness of its partitions; `held_by` is the partition that holds
     back the watermark; `ahead` counts the rows that were read before the batch started; `alerts`
-    are warnings.
+    are warnings. `where` is what ran the batch: `spark`, the driver while Spark started (`bridge`),
+    or the driver alone (`driver`).
     """
 
     batch: int
@@ -44,6 +48,7 @@ class Facts:
     behind: int = 0
     ahead: int = 0
     sources: dict[str, dict[str, Any]] = field(default_factory=dict)
+    where: str = "driver"
 
     def __getitem__(self, name: str) -> Any:
         return getattr(self, name)
@@ -61,6 +66,12 @@ class Facts:
 def lane_name(stored: str) -> str:
     """The lane of a stored batch. Earlier versions wrote "short" for the narrow lane."""
     return "narrow" if stored == "short" else stored
+
+
+def place_of(facts: Mapping[str, Any]) -> str:
+    """What ran a stored batch: `spark`, `bridge` or `driver`. Commits of earlier versions do not
+    say it, and count as the driver's."""
+    return str(facts.get("where") or "driver")
 
 
 def moment_of(micros: int) -> datetime | None:

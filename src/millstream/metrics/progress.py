@@ -1,6 +1,6 @@
 """The progress of a run: one line per batch, or one line that is updated.
 
-    batch 12 · narrow · 4,210 rows/s · lag 0 · watermark 2026-01-01 00:00:20 · late 0 · dead 0 · …
+    batch 12 · narrow · spark · 4,210 rows/s · lag 0 · watermark 2026-01-01 00:00:20 · late 0 · …
 
 Late and dead rows are totals of the run.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Self
@@ -34,6 +34,7 @@ class Progress:
         self._clock = clock
         self._recent: deque[tuple[float, Facts]] = deque()
         self.last: Facts | None = None
+        self.places: Counter[str] = Counter()
         self.batches = self.rows = self.written = self.late = self.dead = self.lag = 0
 
     def add(self, facts: Facts, lag: dict[str, int]) -> None:
@@ -41,6 +42,7 @@ class Progress:
         now = self._clock()
         self.last, self.lag = facts, sum(lag.values())
         self.batches += 1
+        self.places[facts.where] += 1
         self.rows += facts.rows
         self.written += sum(facts.outputs.values())
         self.late += facts.late
@@ -66,6 +68,7 @@ class Progress:
         parts = [
             f"batch {facts.batch}",
             facts.lane,
+            facts.where,
             f"{self.rate:,.0f} rows/s",
             f"lag {self.lag:,}",
             f"watermark {watermark(facts)}",
@@ -77,9 +80,11 @@ class Progress:
         return " · ".join(parts)
 
     def total(self) -> str:
-        """The totals as one line."""
+        """The totals as one line, with how many batches ran where."""
+        places = ", ".join(f"{count:,} {where}" for where, count in self.places.items())
+        batches = _counted(self.batches, "batch", "batches")
         return (
-            f"{_counted(self.rows, 'row')} read in {_counted(self.batches, 'batch', 'batches')}, "
+            f"{_counted(self.rows, 'row')} read in {batches}{f' ({places})' if places else ''}, "
             f"{self.written:,} written, {self.late:,} late, {self.dead:,} dead"
         )
 

@@ -13,6 +13,7 @@ from millstream.plan.graph import HIDDEN_TIME, EventTime, Node, Read, Stateful
 from millstream.schema import Scalar, check_names
 from millstream.sources.files.files import Files
 from millstream.sources.memory import Memory
+from millstream.sources.spark.spark import Spark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from millstream.plan.graph import Columns
     from millstream.schema import Type
     from millstream.sinks.spec import Sink
+    from millstream.sources.spec import Source
 
     Spec = Interval | AsOf | Lookup | TableJoin
     Waits = dict[Read, tuple[Read, ...]]
@@ -117,9 +119,14 @@ def _without_times(node: Node) -> Read | None:
     """The source of a table whose changes have no event times, if there is one."""
     if isinstance(node, Read):
         log = node.changes
-        timeless = log is not None and log.time is None and isinstance(node.source, Files | Memory)
+        timeless = log is not None and log.time is None and _is_timeless(node.source)
         return node if timeless else None
     return next(filter(None, map(_without_times, of_events(node))), None)
+
+
+def _is_timeless(source: Source) -> bool:
+    """Whether the records of a source have no timestamps that say when a row changed."""
+    return isinstance(source, Files | Memory | Spark)
 
 
 def joined(left: Node, right: Node, spec: Interval, rest: Sink | None, name: str | None) -> Joined:

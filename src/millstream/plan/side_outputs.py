@@ -37,6 +37,11 @@ def uses_kafka(outputs: Sequence[Output], dead: Sink | None) -> bool:
     return any(isinstance(place, Topic) for place in endpoints(outputs, dead))
 
 
+def on_spark(outputs: Sequence[Output], dead: Sink | None) -> list[object]:
+    """The sources and sinks that need a Spark session."""
+    return [place for place in endpoints(outputs, dead) if getattr(place, "needs_spark", False)]
+
+
 def endpoints(outputs: Sequence[Output], dead: Sink | None) -> Iterator[object]:
     """Every source and sink of a pipeline."""
     yield from (output.sink for output in outputs)

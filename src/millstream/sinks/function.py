@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import traceback
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from millstream.errors import InvalidSpec, MillstreamError, UserCodeFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from millstream.sinks.spec import Opening, Staged, Writer
+
+_PACKAGE = f"{Path(__file__).resolve().parent}/"
 
 
 @dataclass(frozen=True, init=False)
@@ -33,9 +37,8 @@ class Function:
         if not callable(fn):
             raise InvalidSpec("Function needs a callable", got=repr(fn),
                               do="write Function(lambda rows, intent, batch: …)")  # fmt: skip
-        given = getattr(fn, "__name__", "function")
         object.__setattr__(self, "fn", fn)
-        object.__setattr__(self, "name", name or ("function" if given == "<lambda>" else given))
+        object.__setattr__(self, "name", name or function_name(fn))
 
     @property
     def system(self) -> str:
@@ -63,20 +66,33 @@ class FunctionWriter:
             assert isinstance(staged.sink, Function)
             table = _rows(staged)
             self._opening.on_step("before a sink's commit")
-            try:
+            with user_function(staged):
                 staged.sink.fn(table, intent, batch)
-            except MillstreamError:
-                raise
-            except Exception as error:
-                raise UserCodeFailed(
-                    f"the function {staged.sink.name!r} of the output {staged.output!r} raised "
-                    f"{type(error).__name__}: {error}",
-                    do=_user_line(error),
-                ) from error
             self._opening.on_step("after a sink's commit")
 
     def close(self) -> None:
         """Nothing to close."""
+
+
+def function_name(fn: Callable[..., object]) -> str:
+    """The default name of an output that calls a function."""
+    given = getattr(fn, "__name__", "function")
+    return "function" if given == "<lambda>" else str(given)
+
+
+@contextmanager
+def user_function(staged: Staged) -> Iterator[None]:
+    """Turn an error of an output's function into one that names it and the user's line."""
+    try:
+        yield
+    except MillstreamError:
+        raise
+    except Exception as error:
+        raise UserCodeFailed(
+            f"the function {staged.sink.name!r} of the output {staged.output!r} raised "
+            f"{type(error).__name__}: {error}",
+            do=_user_line(error),
+        ) from error
 
 
 def _rows(staged: Staged) -> Any:
@@ -93,6 +109,8 @@ def _rows(staged: Staged) -> Any:
 
 
 def _user_line(error: Exception) -> str | None:
-    """The line in the user's code: the first frame below this module."""
-    frames = traceback.extract_tb(error.__traceback__)[1:]
-    return f"see {frames[0].filename}:{frames[0].lineno}" if frames else None
+    """The line in the user's code: the first frame that is not in this package."""
+    for frame in traceback.extract_tb(error.__traceback__):
+        if not frame.filename.startswith(_PACKAGE):
+            return f"see {frame.filename}:{frame.lineno}"
+    return None

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import Damaged, Fenced
 from millstream.sinks.ownership import claimed_by, fenced
+from millstream.toolchain.folders import sync_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -159,17 +160,8 @@ def _create(path: Path, body: Body) -> bool:
         return False
     finally:
         draft.unlink(missing_ok=True)
-    sync(path.parent)
+    sync_folder(path.parent)
     return True
-
-
-def sync(folder: Path) -> None:
-    """Make the directory entries of a folder durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _digest(text: str) -> str:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
+from millstream.sources.spec import no_spark
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     import pyarrow as pa
+    from pyspark.sql import SparkSession
 
 
 @runtime_checkable
@@ -66,7 +70,8 @@ class Staged:
     """One output's rows of one batch, on disk, ready to be sent.
 
     `kind` is the output kind: `result`, `late` or `dead`. `keys` are the columns of the record
-    key, if the sink has one. `tables()` streams the files and never loads all of them. `again`
+    key, if the sink has one. `tables()` streams the files and never loads all of them; `parts`
+    streams each file on its own, and is sent to Spark's tasks. `again`
     is the number of the rewind that sends these rows once more. If `is_table`, the rows are
     changes of a table: those with the sign −1 are deletes.
     """
@@ -79,6 +84,7 @@ class Staged:
     tables: Callable[[], Iterator[pa.Table]]
     again: int | None = None
     is_table: bool = False
+    parts: tuple[Callable[[], Iterator[pa.Table]], ...] = ()
 
 
 def _ignore(text: str) -> None:
@@ -110,6 +116,8 @@ class Opening:
         check_owned: raises `Fenced` if a newer run owns the job.
         on_step: called at each step of the commit protocol; for tests.
         idle_seconds: for how many seconds the run has had nothing to do; 0 while it reads.
+        spark: returns the Spark session of the run, and starts it if need be.
+        folder: the writer's own folder in the checkpoint, which may not exist yet.
     """
 
     pipeline: str
@@ -123,6 +131,8 @@ class Opening:
     check_owned: Callable[[], None] = field(default=_always_owned)
     on_step: Callable[[str], None] = field(default=_ignore)
     idle_seconds: Callable[[], float] = field(default=_never_idle)
+    spark: Callable[[], SparkSession] = field(default=no_spark)
+    folder: Path | None = None
 
 
 class Writer(Protocol):

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     import pyarrow as pa
-    from pyspark.sql import SparkSession
 
     from millstream.sources.spec import Notes, Opened, Opener, Ranges, Reader, SourceOpening
 
@@ -113,11 +112,11 @@ class RateReader:
             for first in range(a, b, _SLICE)
         ]
 
-    def scan(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> Scan:
-        """The ranges as slices, one per task."""
-        from millstream.sources.slices import as_frame
+    def scan(self, ranges: Ranges, slices: int, more: Sequence[str] = ()) -> Scan:
+        """The ranges as slices, one to a task."""
+        from millstream.sources.slices import as_scan
 
-        return Scan(as_frame(spark, self._slices(ranges), more))
+        return as_scan(self._slices(ranges), more)
 
     def table(self, ranges: Ranges, more: Sequence[str] = ()) -> pa.Table:
         """The ranges as slices."""

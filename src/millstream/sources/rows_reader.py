@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -9,13 +11,23 @@ import pyarrow as pa
 from millstream.sources.spec import Extent, Scan, raw_schema, read_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from pyspark.sql import SparkSession
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from millstream.sources.spec import Ranges
 
 Record = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Records in memory, by slice."""
+
+    slices: tuple[pa.Table, ...]
+
+    def __call__(self, numbers: Iterable[int]) -> Iterator[pa.RecordBatch]:
+        """The slices with these numbers."""
+        for number in numbers:
+            yield from self.slices[number].to_batches()
 
 
 class RowsReader:
@@ -31,9 +43,12 @@ class RowsReader:
         ends = {partition: len(records) for partition, records in self._partitions().items()}
         return Extent(dict.fromkeys(ends, 0), ends, self._identity)
 
-    def scan(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> Scan:
-        """The records of these ranges, divided among tasks in order."""
-        return Scan(spark.createDataFrame(self.table(ranges, more)))
+    def scan(self, ranges: Ranges, slices: int, more: Sequence[str] = ()) -> Scan:
+        """The records of these ranges in their order, sent to the tasks."""
+        records = self.table(ranges, more)
+        edges = [records.num_rows * number // slices for number in range(slices + 1)]
+        parts = [records.slice(a, b - a) for a, b in pairwise(edges) if b > a]
+        return Scan(len(parts), Held(tuple(parts)))
 
     def table(self, ranges: Ranges, more: Sequence[str] = ()) -> pa.Table:
         """The records of these ranges."""

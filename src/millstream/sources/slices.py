@@ -7,17 +7,16 @@ that they are read where they are decoded: in Spark's workers, or on the driver.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from millstream.formats.spec import Decoded
-from millstream.sources.spec import Opened, raw_schema, read_columns
+from millstream.sources.spec import Opened, Scan, raw_schema, read_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
+    from collections.abc import Iterable, Iterator, Sequence
 
     from millstream.schema import Schema
 
@@ -32,16 +31,21 @@ def as_table(slices: Sequence[dict[str, Any]], more: Sequence[str] = ()) -> pa.T
     return pa.Table.from_pylist(rows, schema=raw_schema(read_columns(more)))
 
 
-def as_frame(
-    spark: SparkSession, slices: Sequence[dict[str, Any]], more: Sequence[str] = ()
-) -> DataFrame:
-    """Slices as raw records, one per Spark task."""
-    table = as_table(slices, more)
-    if table.num_rows <= 1:
-        return spark.createDataFrame(table)
-    place = pa.array(range(table.num_rows), pa.int32())
-    frame = spark.createDataFrame(table.append_column("_place", place))
-    return frame.repartitionById(table.num_rows, "_place").drop("_place")
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """Slices as raw records, one to a Spark task."""
+
+    slices: Sequence[dict[str, Any]]
+    more: tuple[str, ...]
+
+    def __call__(self, numbers: Iterable[int]) -> Iterator[pa.RecordBatch]:
+        """The slices with these numbers."""
+        yield from as_table([self.slices[number] for number in numbers], self.more).to_batches()
+
+
+def as_scan(slices: Sequence[dict[str, Any]], more: Sequence[str] = ()) -> Scan:
+    """Slices for Spark's tasks."""
+    return Scan(len(slices), Slices(slices, tuple(more)))
 
 
 def parts_of(raw: pa.Table) -> list[dict[str, Any]]:

@@ -10,9 +10,10 @@ from millstream.errors import InvalidSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from millstream.formats.spec import Decoded
     from millstream.kafka.settings import Cluster
@@ -97,13 +98,21 @@ def _no_cluster() -> Cluster:
     raise InvalidSpec("a topic needs a Kafka cluster", got="none", do="run it with --kafka")
 
 
+def no_spark() -> SparkSession:
+    """The session of an opening without one."""
+    raise InvalidSpec("a source or sink of Spark needs a session", got="none",
+                      do="run the pipeline with pipeline.run()")  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class SourceOpening:
     """What the engine passes to a source when it opens it for one run.
 
     `notes` are its notes in the checkpoint, `clock` the time in microseconds. `eager` requests a
     fresh listing at every call, for tests. Sources in Kafka find their cluster and their
-    consumer group here, and call `on_wait` with a reason while they wait for a broker.
+    consumer group here, and call `on_wait` with a reason while they wait for a broker. `spark`
+    returns the session of the run, and starts it if need be. `folder` is the source's own folder in
+    the checkpoint, which may not exist yet.
     """
 
     notes: Notes
@@ -112,21 +121,23 @@ class SourceOpening:
     kafka: Callable[[], Cluster] = _no_cluster
     group: str = ""
     on_wait: Callable[[str], None] = lambda why: None
+    spark: Callable[[], SparkSession] = no_spark
+    folder: Path | None = None
 
 
 class Fetching(Protocol):
-    """Fetches in a Spark task the records that a frame refers to; it is pickled to the workers."""
+    """Reads slices of a source in a Spark task; it is pickled to the workers."""
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The raw records these rows of the frame refer to."""
+    def __call__(self, numbers: Iterable[int]) -> Iterator[pa.RecordBatch]:
+        """The raw records of the slices with these numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Ranges as a Spark DataFrame: of raw records, or of references that `fetch` resolves."""
+    """Ranges as `count` slices, numbered from 0, which Spark's tasks read with `fetch`."""
 
-    frame: DataFrame
-    fetch: Fetching | None = None
+    count: int
+    fetch: Fetching
 
 
 @runtime_checkable
@@ -162,8 +173,8 @@ class Reader(Protocol):
     def extent(self) -> Extent:
         """What may be read now; committed records only."""
 
-    def scan(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> Scan:
-        """The records of these ranges for Spark's tasks (wide lane)."""
+    def scan(self, ranges: Ranges, slices: int, more: Sequence[str] = ()) -> Scan:
+        """The records of these ranges for Spark's tasks, in about so many slices."""
 
     def table(self, ranges: Ranges, more: Sequence[str] = ()) -> pa.Table:
         """The records of these ranges on the driver (narrow lane).
@@ -187,6 +198,21 @@ class Reader(Protocol):
 
     def close(self) -> None:
         """Close its connections."""
+
+
+class RecordReader(Protocol):
+    """Reads records, on the driver or in a Spark task."""
+
+    def table(self, ranges: Ranges, more: Sequence[str] = ()) -> pa.Table:
+        """As `Reader.table`."""
+
+
+@runtime_checkable
+class ReadsInTasks(Protocol):
+    """A reader whose records Spark's tasks can fetch by themselves."""
+
+    def in_task(self) -> RecordReader:
+        """What reads these records in a task: a plain value, pickled once per run."""
 
 
 class PrefetchReader(Protocol):

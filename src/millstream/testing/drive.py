@@ -11,16 +11,20 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from millstream.engine.checkpoint.checkpoint import Checkpoint
 from millstream.engine.checkpoint.source_notes import SourceNotes
 from millstream.engine.engine import Engine
+from millstream.engine.inspection.without_spark import without_spark
 from millstream.engine.lanes.planner import Sizing
 from millstream.engine.spark.session import Spark, session
 from millstream.errors import InvalidInput
 from millstream.metrics.facts import lane_name
+from millstream.plan.stages import cut
 from millstream.sources.plain_json import as_json
 from millstream.sources.spec import OpenSource, SourceOpening, log_name
 from millstream.testing.memory_log import Emitted, MemoryLog, MemoryReader, RecordingWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
 
     from millstream.api.pipeline import Pipeline
     from millstream.metrics.facts import Facts
@@ -42,8 +46,15 @@ class Drive:
     ...     drive.rows("hot")
     """
 
-    def __init__(self, pipeline: Pipeline, lane: Literal["wide", "narrow"] | None = None) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        lane: Literal["wide", "narrow"] | None = None,
+        *,
+        spark: SparkSession | None = None,
+    ) -> None:
         _need_pipeline(pipeline)
+        self._spark = spark
         if lane not in (None, "wide", "narrow", "short"):
             raise InvalidInput('lane needs "wide", "narrow" or None', got=repr(lane))
         self._pipeline, self._lane = pipeline, None if lane is None else lane_name(lane)
@@ -59,7 +70,9 @@ class Drive:
     def _open(self) -> Engine:
         self._environment.outputs = self._pipeline.outputs
         checkpoint = Checkpoint(self._folder / "checkpoint")
-        engine = Engine(self._pipeline, checkpoint, Spark.of(session()), self._environment,
+        no_java = self._pipeline.engine == "driver" and without_spark(cut(self._pipeline.outputs))
+        spark = Spark(session) if no_java else Spark.of(self._spark or session())
+        engine = Engine(self._pipeline, checkpoint, spark, self._environment,
                         lane=self._lane, sizing=Sizing(1.0, limited=False))  # fmt: skip
         engine.open()
         return engine
@@ -197,7 +210,9 @@ class _DriveEnvironment:
     def reader(self, name: str, read: Read) -> Reader:
         if isinstance(read.source, OpenSource) and log_name(read.source) is None:
             notes = SourceNotes(self._folder, name, lambda: None)
-            return read.source.reader(SourceOpening(notes, self.clock, eager=True))
+            return read.source.reader(
+                SourceOpening(notes, self.clock, eager=True, spark=session, folder=notes.folder)
+            )
         return MemoryReader(self.log, read.source.name)
 
     def writer_of(self, sink: Sink) -> str:

@@ -31,6 +31,15 @@ def home_folder() -> Path:
     return _made("MILLSTREAM_HOME", Path("~/.millstream"))
 
 
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 @contextmanager
 def written_in(folder: Path, variable: str = "MILLSTREAM_CACHE") -> Iterator[None]:
     """Run a block that writes to `folder`, and explain why writing failed.

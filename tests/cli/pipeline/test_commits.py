@@ -24,6 +24,7 @@ def test_each_batch_is_listed_with_its_facts(
     assert [row["batch"] for row in offline.ok("commits", *job, "-n", "1", "-o", "json").json] == [
         2
     ]
+    assert {row["where"] for row in rows} == {"spark"}
     assert "WATERMARK" in offline.ok("commits", *job).out
 
 

@@ -36,7 +36,7 @@ def test_caught_up_leaves_windows_open_and_finished_closes_them(
     millstream.ok("produce", bids, stdin=lines([1, 2, 11]))
 
     said = millstream.ok("run", file, "--checkpoint", folder, "--until", "caught-up")
-    assert "caught up: 3 rows read in 1 batch, 1 written, 0 late, 0 dead\n" in said.err
+    assert "caught up: 3 rows read in 1 batch (1 spark), 1 written, 0 late, 0 dead\n" in said.err
     assert results(millstream, bids) == [(START.format(0), 2)]
 
     said = millstream.ok("run", file, "--checkpoint", folder, "--until", "finished")

@@ -27,9 +27,7 @@ def test_the_loopback_needs_no_further_option(host: str | None) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.5", "192.168.1.7"])
 def test_another_address_needs_a_token_and_a_public_url(host: str) -> None:
-    with pytest.raises(
-        InvalidInput, match=r"needs its own token; got --page-host .* without"
-    ):
+    with pytest.raises(InvalidInput, match=r"needs its own token; got --page-host .* without"):
         PageOptions(host, ("https://jobs.example",)).address(8080)
     with pytest.raises(InvalidInput, match="needs its public address"):
         PageOptions(host, (), GIVEN).address(8080)

@@ -6,18 +6,20 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.engine.scenes import PLACES, drive_in
 
 import millstream as ms
 from millstream.errors import InvalidSpec
 from millstream.operators.joins.result_columns import result_columns
 from millstream.plan.graph import EventTime
-from millstream.testing import Drive
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.testing import Drive
+
 START = datetime(2026, 1, 1, tzinfo=UTC)
-LANES = pytest.mark.parametrize("lane", ["wide", "narrow"])
+LANES = pytest.mark.parametrize("lane", PLACES)
 real = pytest.mark.usefixtures("spark")
 
 
@@ -38,7 +40,7 @@ def windows(name: str = "a") -> ms.Stream:
 
 
 def driven(joined: ms.Stream | ms.Table, lane: Any) -> Drive:
-    return Drive(ms.Pipeline("p", joined.to(ms.Topic("out"))), lane=lane)
+    return drive_in(ms.Pipeline("p", joined.to(ms.Topic("out"))), lane)
 
 
 # -- the names -------------------------------------------------------------------
@@ -248,7 +250,7 @@ def test_a_table_has_its_columns_next_to_those_of_the_event(lane: Any) -> None:
         .join(rates, on="id", how="left", suffix="_t").changes(),
     }  # fmt: skip
     pipeline = ms.Pipeline("p", *(one.to(ms.Topic(name)) for name, one in outputs.items()))
-    with Drive(pipeline, lane=lane) as d:
+    with drive_in(pipeline, lane) as d:
         d.feed("t", [{"id": 1, "x": 7, "ts": at(0)}, {"id": 1, "x": 8, "ts": at(9)}])
         d.feed("u", [{"id": 1, "x": 3}, {"id": 2, "x": 4}])
         d.feed("a", [{"id": 1, "x": 5, "ts": at(4)}])

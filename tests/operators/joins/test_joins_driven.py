@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from tests.engine.scenes import PLACES, drive_in
 from tests.oracles import joins as oracle
 from tests.oracles import joins_as_of, joins_tables
 
@@ -16,7 +17,7 @@ from millstream.testing import Drive
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
-LANES = pytest.mark.parametrize("lane", ["wide", "narrow"])
+LANES = pytest.mark.parametrize("lane", PLACES)
 START = datetime(2026, 1, 1, tzinfo=UTC)
 Row = dict[str, Any]
 
@@ -36,7 +37,7 @@ def clicks(**options: Any) -> ms.Stream:
 
 
 def driven(stream: ms.Stream | ms.Table, lane: Any, key: str | None = None) -> Drive:
-    return Drive(ms.Pipeline("joins", stream.to(ms.Topic("out", key=key))), lane=lane)
+    return drive_in(ms.Pipeline("joins", stream.to(ms.Topic("out", key=key))), lane)
 
 
 @LANES
@@ -186,7 +187,7 @@ def test_lookup_uses_the_table_as_it_is_and_as_of_as_it_was(lane: Any) -> None:
         events.as_of(table, on={"country": "code"}).to(ms.Topic("then")),
         events.lookup(table, on={"country": "code"}).to(ms.Topic("now")),
     )
-    with Drive(pipeline, lane=lane) as d:
+    with drive_in(pipeline, lane) as d:
         d.feed("rates", [{"code": "fr", "rate": 1, "since": at(0)}])
         d.step()
         d.feed("rates", [{"code": "fr", "rate": 2, "since": at(10)}])
@@ -272,7 +273,7 @@ def test_joins_follow_windows_and_other_joins(lane: Any) -> None:
         .join(third, on={"user": "name"}, within="1 minute", how="full")
     )
     pipeline = ms.Pipeline("chain", after.to(ms.Topic("after")), chained.to(ms.Topic("chained")))
-    with Drive(pipeline, lane=lane) as d:
+    with drive_in(pipeline, lane) as d:
         d.feed("searches", [{"word": n, "user": "ann", "ts": at(3)} for n in range(5)])
         d.feed("clicks", [{"page": n, "who": "ann", "ts": at(2)} for n in range(3)])
         d.feed("third", [{"z": 1, "name": "ann", "at": at(3)}])

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.engine.scenes import PLACES, drive_in
 from tests.faults.small_world import Crash, Small, install_fault_points
 
 import millstream as ms
@@ -23,7 +24,6 @@ from millstream.engine.recovery.rewind import Rewinder
 from millstream.errors import InvalidSpec
 from millstream.sources.rows_reader import RowsReader
 from millstream.sources.spec import TooMuch
-from millstream.testing import Drive
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-LANES = pytest.mark.parametrize("lane", ["narrow", "wide"])
+LANES = pytest.mark.parametrize("lane", PLACES)
 PROTOCOL = [point for point in POINTS if "writing" not in point]
 KEYS = 40
 START = 1_767_225_600_000_000
@@ -427,7 +427,7 @@ def test_a_waiting_source_is_never_idle(tmp_path: Path, spark: SparkSession) -> 
 def test_drive_reads_what_was_fed_for_the_table_first(lane: Any) -> None:
     """All that was fed before the first step is there at the first start; later rows are not."""
     found = events().lookup(prices(), on="k", how="left")
-    with Drive(ms.Pipeline("p", found.to(ms.Topic("out"))), lane=lane) as d:
+    with drive_in(ms.Pipeline("p", found.to(ms.Topic("out"))), lane) as d:
         d.feed("e", [{"id": 1, "k": 1, "ts": 0}])
         d.feed("p", [{"k": 1, "v": 7}])
         d.step()

@@ -42,7 +42,7 @@ export function CommitsView({ job }: { job: JobDetail }) {
       {(error ?? refused) && <Trouble text={(error ?? refused)!} />}
       {newer && <button type="button" class="first fresh" onClick={release}>{counted(found!.commits.at(-1)!.batch - answer.commits.at(-1)!.batch, "newer batch", "newer batches")}: show</button>}
       <div class="scroll" tabIndex={0} role="region" aria-label="commits"><table>
-        <thead><tr><th scope="col" class="number">batch</th><th scope="col">at</th><th scope="col">lane</th><th scope="col" class="number">rows</th><th scope="col" class="number">written</th><th scope="col" class="number">late</th><th scope="col" class="number">dead</th><th scope="col">watermark</th><th scope="col" class="number">took</th><th scope="col"><span class="hidden-words">rewind</span></th></tr></thead>
+        <thead><tr><th scope="col" class="number">batch</th><th scope="col">at</th><th scope="col">lane</th><th scope="col">where</th><th scope="col" class="number">rows</th><th scope="col" class="number">written</th><th scope="col" class="number">late</th><th scope="col" class="number">dead</th><th scope="col">watermark</th><th scope="col" class="number">took</th><th scope="col"><span class="hidden-words">rewind</span></th></tr></thead>
         <tbody>{all.map((commit, i) => <Row key={commit.batch} commit={commit} newest={i === 0} choose={() => choose(i)} />)}</tbody>
       </table></div>
       {earlier !== null && <button type="button" onClick={back}>Earlier commits</button>}
@@ -68,7 +68,7 @@ function Row({ commit, newest, choose }: { commit: Commit; newest: boolean; choo
   return (
     <tr data-batch={commit.batch}>
       <th scope="row" class="number">{commit.batch}</th>
-      <td>{commit.at ? clock(commit.at) : NONE}</td><td>{commit.lane}</td>
+      <td>{commit.at ? clock(commit.at) : NONE}</td><td>{commit.lane}</td><td>{commit.where}</td>
       <td class="number">{count(commit.rows)}</td><td class="number">{count(written)}</td><td class="number">{count(commit.late)}</td><td class="number">{count(commit.dead)}</td>
       <td>{slowest(commit)}</td><td class="number">{seconds(commit.seconds)}</td>
       <td>{newest ? <span class="quiet">current</span> : commit.reachable

@@ -56,7 +56,7 @@ function Head({ job }: { job: JobDetail }) {
         <div>
           <a class="crumb" href={address("jobs")}>Jobs /</a>
           <h1>{job.job} <Pill state={job.state} /></h1>
-          <p class="quiet">{job.file}{job.version && <> · version <span class="mono">{job.version.slice(0, 8)}</span></>} · {job.application} · {job.owner}{job.kafka && ` · Kafka ${job.kafka}`}{job.pid !== null && ` · process ${job.pid}`}</p>
+          <p class="quiet">{job.file}{job.version && <> · version <span class="mono">{job.version.slice(0, 8)}</span></>} · {job.application} · {job.owner}{job.kafka && ` · Kafka ${job.kafka}`}{job.pid !== null && ` · process ${job.pid}`}{job.spark_ui && <> · <SparkUi at={job.spark_ui} /></>}</p>
         </div>
         <Verbs job={job} />
       </header>
@@ -64,6 +64,11 @@ function Head({ job }: { job: JobDetail }) {
       {job.warnings.map((warning) => <Trouble key={warning} text={warning} warn />)}
     </>
   );
+}
+
+/** Spark's own page, in a tab of its own; an address of another kind than http is only shown. */
+function SparkUi({ at }: { at: string }) {
+  return /^https?:\/\//.test(at) ? <a href={at} target="_blank" rel="noopener noreferrer">Spark UI</a> : <>{at}</>;
 }
 
 type Verb = "stop" | "restart" | "remove";

@@ -14,7 +14,7 @@ function parts(batch: Batch): [string, number][] {
   return rest > 0 ? [...known, ["rest", rest]] : known;
 }
 
-const inWords = (batch: Batch): string => `batch ${batch.batch} · ${clock(batch.at)} · ${batch.lane} · ${count(batch.rows)} rows · ${seconds(batch.seconds)}`;
+const inWords = (batch: Batch): string => `batch ${batch.batch} · ${clock(batch.at)} · ${batch.lane} · ${batch.where} · ${count(batch.rows)} rows · ${seconds(batch.seconds)}`;
 
 export function Timeline({ batches }: { batches: Batch[] }) {
   const [chosen, choose] = useState<number | null>(null);

@@ -18,7 +18,8 @@ MaybeFile = Annotated[
     ),
 ]
 LAST = 20
-COLUMNS = ["batch", "at", "lane", "rows", "written", "late", "dead", "watermark", "seconds"]
+COLUMNS = ["batch", "at", "lane", "where", "rows", "written", "late", "dead", "watermark",
+           "seconds"]  # fmt: skip
 
 
 def register(app: typer.Typer) -> None:

@@ -314,7 +314,8 @@ def _await(
 
 
 def _for_people(row: dict[str, Any]) -> dict[str, Any]:
-    return {**row, "since": row["since"][:19].replace("T", " ")}
+    where = ", ".join(f"{batches:,} {place}" for place, batches in row["where"].items())
+    return {**row, "since": row["since"][:19].replace("T", " "), "where": where or None}
 
 
 def _when(at: float) -> str:

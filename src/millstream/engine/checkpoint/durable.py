@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.engine.checkpoint.fault_points import reached
 from millstream.errors import Damaged, MillstreamError
+from millstream.toolchain.folders import sync_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -118,15 +119,6 @@ def write_failed(path: Path, error: OSError) -> MillstreamError:
         got=str(error.strerror or error),
         do="free some space or fix the permissions, then start again: nothing is lost",
     )
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _digest(text: str) -> str:

@@ -19,6 +19,8 @@ POINTS = (
     "before commit", "in the middle of writing commit", "after commit",
 )  # fmt: skip
 
+ON_SPARK = "the first batch on Spark"
+IN_TASK = "in a task of a narrow batch"  # after it has written its files; in a worker process
 PREFETCHED = "with rows prefetched"  # in another thread, at any moment of a batch
 
 _FOLDER = os.environ.get("MILLSTREAM_HOLD")

@@ -25,7 +25,8 @@ class SourceNotes:
         self._checkpoint, self._source, self._owned = checkpoint, source, owned
 
     @property
-    def _folder(self) -> Path:
+    def folder(self) -> Path:
+        """The source's own folder in the checkpoint."""
         assert self._checkpoint is not None, "a source with notes needs a checkpoint"
         return self._checkpoint / "sources" / folder_name(self._source)
 
@@ -46,7 +47,7 @@ class SourceNotes:
     def add(self, note: dict[str, Any]) -> bool:
         """Add a note; return False if another run has written its number."""
         self._owned()
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return durable.write_new(self._path(self._last() + 1), "note", note)
 
     def replace(self, note: dict[str, Any]) -> bool:
@@ -58,7 +59,7 @@ class SourceNotes:
         for number in self._numbers():
             if number <= last:
                 self._path(number).unlink(missing_ok=True)
-        for path in self._folder.glob(f"*{_FULL}"):
+        for path in self.folder.glob(f"*{_FULL}"):
             if int(path.stem) < last:
                 path.unlink(missing_ok=True)
         return True
@@ -67,10 +68,10 @@ class SourceNotes:
         return max([0, self._newest_full(), *self._numbers()])
 
     def _newest_full(self) -> int:
-        return max([0, *(int(path.stem) for path in self._folder.glob(f"*{_FULL}"))])
+        return max([0, *(int(path.stem) for path in self.folder.glob(f"*{_FULL}"))])
 
     def _numbers(self) -> list[int]:
-        return sorted(int(path.name) for path in self._folder.glob("[0-9]*") if not path.suffix)
+        return sorted(int(path.name) for path in self.folder.glob("[0-9]*") if not path.suffix)
 
     def _path(self, number: int, suffix: str = "") -> Path:
-        return self._folder / f"{number:012d}{suffix}"
+        return self.folder / f"{number:012d}{suffix}"

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from millstream.engine.checkpoint.durable import sync_folder, write_failed
+from millstream.engine.checkpoint.durable import write_failed
 from millstream.errors import Damaged, MillstreamError
+from millstream.toolchain.folders import sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -30,5 +30,5 @@ def runner(pipeline: Pipeline, checkpoint: Checkpoint) -> type[Continuous]:
 
 
 def runs_directly(pipeline: Pipeline) -> bool:
-    """Whether Arrow can run every step of a pipeline exactly as Spark SQL does."""
-    return without_spark(cut(pipeline.outputs))
+    """Whether the driver passes the rows: with `engine="driver"`, if Arrow runs every step."""
+    return pipeline.engine == "driver" and without_spark(cut(pipeline.outputs))

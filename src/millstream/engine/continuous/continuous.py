@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from millstream.engine.continuous.positions import Positions, refuse_other_mode
 from millstream.engine.continuous.reporter import Reporter
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from millstream.api.pipeline import Pipeline
     from millstream.engine.checkpoint.checkpoint import Checkpoint
+    from millstream.engine.stage_runs import Where
     from millstream.kafka.settings import Cluster
     from millstream.metrics.facts import Facts
     from millstream.sources.spec import Extent, Offsets
@@ -33,7 +34,14 @@ LOOK = 0.1
 
 
 class Continuous(ABC):
-    """One run of a continuous pipeline in this process; `turn` is called in each loop."""
+    """One run of a continuous pipeline in this process; `turn` is called in each loop.
+
+    `where` is what processes the rows, as in the facts of a batch; `spark_ui` the address of
+    Spark's own page.
+    """
+
+    where: ClassVar[Where]
+    spark_ui: str | None = None
 
     def __init__(
         self, pipeline: Pipeline, checkpoint: Checkpoint, cluster: Cluster,
@@ -44,7 +52,8 @@ class Continuous(ABC):
         self._phase, self._turn, self._stop = phase, turn, stop
         self._stages = cut(pipeline.outputs)
         self._reads = self._stages.reads
-        self._reporter = Reporter(on_facts, self._stages, pipeline.bad_above)
+        self._reporter = Reporter(on_facts, self._stages, pipeline.bad_above,
+                                  self.where)  # fmt: skip
         self._readers: dict[str, TopicReader] = {}
         self._positions = Positions(checkpoint)
         self._writer = self._new_writer()

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 class Direct(Continuous):
     """Processes rows in this process, piece by piece."""
 
+    where = "driver"
+
     def __init__(self, *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)
         self._threads: dict[str, SourceThread] = {}

@@ -13,6 +13,7 @@ from millstream.metrics.facts import Facts
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from millstream.engine.stage_runs import Where
     from millstream.plan.stages import Stages
 
 
@@ -21,10 +22,10 @@ class Reporter:
 
     def __init__(
         self, on_facts: Callable[[Facts, dict[str, int]], None], stages: Stages,
-        bad_above: float | None,
+        bad_above: float | None, where: Where,
     ) -> None:  # fmt: skip
         self._on_facts, self._batches = on_facts, BatchReporter(stages, bad_above)
-        self._number = 0
+        self._number, self._where = 0, where
         self._clear()
 
     def _clear(self) -> None:
@@ -63,6 +64,7 @@ class Reporter:
             batch=number, rows=self._read.total(), late=0, dead=self._sums["dead"], lane=MODE,
             outputs=dict(self._written), bytes=self._sums["bytes"], extra=self._sums["extra"],
             seconds=self._seconds, read=dict(self._read),
+            where=self._where,
         )  # fmt: skip
         self._number = number
         self._clear()

@@ -149,7 +149,7 @@ def outline(pipeline: Pipeline, *, direct: bool) -> dict[str, str]:
 
 
 _DIRECT = {
-    "processes": "the driver alone: no Java, no Spark, because Arrow runs every step",
+    "processes": 'the driver alone: no Java, no Spark (engine="driver")',
     "transports": "Kafka to the driver and back over TCP",
     "data": "a thread per topic reads all its partitions together",
     "pipelined": "the next rows are requested while the current ones are decoded, run through the "

@@ -16,7 +16,7 @@ from millstream.engine.continuous.frames import STOPPED, SourceFrame, output_fra
 from millstream.engine.continuous.positions import FOLDER
 from millstream.engine.continuous.query import Query, records, start
 from millstream.engine.continuous.rules import INTERVAL_SECONDS, MODE, reads_of
-from millstream.engine.spark.session import cores, parallelism, session
+from millstream.engine.spark.session import cores, parallelism, session, ui_address
 from millstream.errors import InvalidSpec, UserCodeFailed
 from millstream.plan.names import folder_name
 from millstream.plan.side_outputs import dead_topic
@@ -38,6 +38,8 @@ _BAD = re.compile(re.escape(STOPPED) + r" ([\w.-]+)/(\d+)/(\d+)")
 class RealTime(Continuous):
     """Runs a query of Spark's real-time mode for each output; the driver only monitors them."""
 
+    where = "spark"
+
     def __init__(self, *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)
         self._names = {id(read): name for name, read in self._reads.items()}
@@ -47,7 +49,9 @@ class RealTime(Continuous):
         self._deadline = 0.0
 
     def _begin(self, extents: Mapping[str, Extent]) -> None:
-        self._start(self._session(extents))
+        spark = self._session(extents)
+        self.spark_ui = ui_address(spark)
+        self._start(spark)
 
     def _session(self, extents: Mapping[str, Extent]) -> SparkSession:
         """A session with a slot for every partition of every output, and one to find bad rows."""

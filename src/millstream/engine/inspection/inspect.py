@@ -15,7 +15,7 @@ from millstream.engine.checkpoint.checkpoint import Checkpoint
 from millstream.engine.checkpoint.stored_specs import spec_from_json
 from millstream.errors import Damaged, InvalidInput, InvalidSpec, NotFound
 from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME, BatchTime
-from millstream.metrics.facts import lane_name, moment_of
+from millstream.metrics.facts import lane_name, moment_of, place_of
 from millstream.operators.aggregates.functions import from_json
 from millstream.operators.distinct.spec import Distinct
 from millstream.operators.kernel import ROWS
@@ -89,7 +89,8 @@ def commits(
             raise
         facts = body["facts"]
         rows.append({**facts, "batch": body["batch"], "at": moment_of(body["clock"]),
-                     "finished": body["finished"], "lane": lane_name(facts["lane"])})  # fmt: skip
+                     "finished": body["finished"], "lane": lane_name(facts["lane"]),
+                     "where": place_of(facts)})  # fmt: skip
     return rows
 
 

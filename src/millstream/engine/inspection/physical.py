@@ -10,7 +10,7 @@ from millstream.engine.continuous.choice import runs_directly
 from millstream.engine.dead_letters.side_outputs import SideOutputs
 from millstream.engine.inspection.sql_placement import sql_placement
 from millstream.engine.inspection.without_spark import without_spark
-from millstream.engine.lanes.planner import NARROW_BYTES, SPARK_BYTES
+from millstream.engine.lanes.planner import NARROW_BYTES
 from millstream.plan.graph import Aggregated, Read
 from millstream.plan.stages import cut
 from millstream.sinks.live.live import Chart, LiveTable
@@ -38,15 +38,32 @@ _WIDE = {
     "task": "state merges beside the batch; stages one after the other",
 }
 _NARROW = {
-    "processes": "the driver (Python, and its JVM where Spark has started)",
-    "transports": "Kafka to the driver over TCP; to the JVM and back as Arrow over a socket where "
-    "Spark runs SQL; results, late and dead rows in staged files",
-    "Spark jobs": "none to read; one for SQL where Spark runs it",
-    "data": "one thread over all ranges of offsets and all buckets",
+    "processes": "the driver, which plans, sends to sinks and commits; one Python worker of Spark, "
+    "reused for each batch",
+    "transports": "Kafka to the worker over TCP; results, late and dead rows in staged files",
+    "Spark jobs": "one per batch, with one stage and one task, for all stages of the pipeline",
+    "data": "one task over all ranges of offsets and all buckets",
     "pipelined": "nothing: each step processes the whole batch",
     "task": "state merges beside the batch; stages one after the other",
 }
-# Where SQL runs. If Spark settings change its meaning, it always runs in Spark.
+_NARROW_SQL = {
+    **_NARROW,
+    "transports": "Kafka to Python workers over TCP; to the JVM and back as Arrow over a socket; "
+    "results, late and dead rows in staged files",
+    "Spark jobs": "two per stage with a step, each with one task: up to the kernel, and the kernel",
+}
+_DRIVER = {
+    **_NARROW,
+    "processes": "the driver alone",
+    "transports": "Kafka to the driver over TCP; results, late and dead rows in staged files",
+    "Spark jobs": "none",
+    "data": "one thread over all ranges of offsets and all buckets",
+}
+_DRIVER_SQL = {
+    **_DRIVER,
+    "processes": "the driver, and its JVM for SQL that only Spark runs",
+    "Spark jobs": "one per input with SQL that only Spark runs",
+}
 _SQL_WIDE = {
     "none": "",
     "arrow": "as Arrow columns, in the Python workers: no row goes to the JVM for it",
@@ -56,20 +73,17 @@ _SQL_WIDE = {
 }
 _SQL_NARROW = {
     "none": "",
-    "arrow": "as Arrow columns, on the driver: no Spark job",
-    "spark": "one Spark job over the decoded rows",
-    "both": "of some inputs as Arrow columns on the driver, of others in a Spark job",
-    "either": "as Arrow columns on the driver, where types allow it, else in a Spark job",
+    "arrow": "as Arrow columns",
+    "spark": "by Spark, in a job over the decoded rows",
+    "both": "of some inputs as Arrow columns, of others by Spark in a job over the decoded rows",
+    "either": "as Arrow columns where types allow it, else by Spark in a job over the decoded rows",
 }
 
 _WIDE_INPUT = (
     "Spark tasks over {}: at least one per partition, and per core",
-    "bytes to Arrow columns, in Python workers (mapInArrow)",
+    "bytes to Arrow columns, in Python workers",
 )
-_NARROW_INPUT = (
-    "the driver itself, from {}",
-    "on the driver, by the same decoder: no Python workers",
-)
+_NARROW_INPUT = ("{}, all partitions", "bytes to Arrow columns, in the same process")
 
 
 def outlined(pipeline: Pipeline) -> list[Outline]:
@@ -81,14 +95,21 @@ def outlined(pipeline: Pipeline) -> list[Outline]:
     if pipeline.mode == continuous_rules.MODE:
         runs = continuous_rules.outline(pipeline, direct=runs_directly(pipeline))
         return [{"lane": pipeline.mode, "when": "every row", "runs": runs, "stages": []}]
-    edge, where = f"{NARROW_BYTES >> 20} MiB", sql_placement(stages)
-    later = without_spark(stages)
-    start = f", once Spark runs: it starts when {SPARK_BYTES >> 20} MiB wait" if later else ""
-    before = ", and every batch until Spark runs" if later else ""
+    where, here = sql_placement(stages), without_spark(stages)
+    narrow = [
+        {"stage": place, "name": stage.name,
+         "does": _input(stage, stages, _NARROW_INPUT, _SQL_NARROW[where[stage]]) | _narrow(stage)}
+        for place, stage in enumerate(stages.stages, start=1)
+    ]  # fmt: skip
+    if pipeline.engine == "driver":
+        runs = _DRIVER if here else _DRIVER_SQL
+        return [{"lane": "narrow", "when": "every batch", "runs": runs, "stages": narrow}]
+    edge = f"{NARROW_BYTES >> 20} MiB"
+    bridge = "; while Spark starts, every batch, in the driver" if here else ""
     return [
         {
             "lane": "wide",
-            "when": f"a batch of more than {edge}{start}",
+            "when": f"a batch of more than {edge}",
             "runs": _WIDE,
             "stages": [
                 {"stage": place, "name": stage.name,
@@ -99,14 +120,9 @@ def outlined(pipeline: Pipeline) -> list[Outline]:
         },
         {
             "lane": "narrow",
-            "when": f"a batch of {edge} or less{before}",
-            "runs": _NARROW,
-            "stages": [
-                {"stage": place, "name": stage.name,
-                 "does": _input(stage, stages, _NARROW_INPUT, _SQL_NARROW[where[stage]])
-                 | _narrow(stage)}
-                for place, stage in enumerate(stages.stages, start=1)
-            ],
+            "when": f"a batch of {edge} or less{bridge}",
+            "runs": _NARROW if here else _NARROW_SQL,
+            "stages": narrow,
         },
     ]  # fmt: skip
 
@@ -179,8 +195,7 @@ def _wide(stage: Stage, buckets: int) -> dict[str, str]:
     if isinstance(stage.step, Aggregated):
         does["combine"] = "partial aggregates per key and window, before the shuffle"
     does["shuffle"] = f"wide, by the hash of the keys: {buckets} buckets in as many parts as cores"
-    does["kernel"] = "one task per part takes the rows in; a second job closes what is due, " \
-                     "on the driver if it is little"  # fmt: skip
+    does["kernel"] = "a second job, one task per part: takes the rows in, closes what is due"
     does["files"] = "one state run per part; staged results and late rows"
     return does
 
@@ -188,5 +203,5 @@ def _wide(stage: Stage, buckets: int) -> dict[str, str]:
 def _narrow(stage: Stage) -> dict[str, str]:
     if stage.step is None:
         return {"shuffle": "none: narrow", "files": "one of staged results"}
-    return {"shuffle": "none: narrow", "kernel": "on the driver, over all buckets",
+    return {"shuffle": "none: narrow", "kernel": "over all buckets",
             "files": "one state run; staged results and late rows"}  # fmt: skip

@@ -10,7 +10,7 @@ from millstream.engine.kernels.joins import join_kernel
 from millstream.engine.kernels.tables import table_kernel
 from millstream.engine.kernels.windows import window_kernel
 from millstream.engine.spark.frames import build, packed, unpacked
-from millstream.engine.spark.session import has_default_sql
+from millstream.engine.spark.session import check_session
 from millstream.operators.distinct.kernel import DistinctKernel
 from millstream.operators.ordered.kernel import OrderedKernel
 from millstream.operators.ordered.spec import Ordered
@@ -65,16 +65,16 @@ class Typed:
     """
 
     def __init__(self, stages: Stages, spark: SparkSession | None) -> None:
+        if spark is not None:
+            check_session(spark)
         self.stages = stages
         self.kernels: dict[Stateful, Kernel] = {}
         self.columns: dict[Stage, tuple[pa.Schema, ...]] = {}
         self.arrow: dict[Stage, tuple[ArrowSteps | None, ...]] = {}
-        plain = spark is None or has_default_sql(spark)
         for stage in stages.stages:
             self.columns[stage] = tuple(self._analysed(side, spark) for side in stage.sides)
             self.arrow[stage] = tuple(
-                self._in_arrow(*side) if plain else None
-                for side in zip(stage.sides, self.columns[stage], strict=True)
+                self._in_arrow(*side) for side in zip(stage.sides, self.columns[stage], strict=True)
             )
             if stage.step is not None:
                 self.kernels[stage.step] = kernel_of(stage.step, self.columns[stage])
@@ -82,6 +82,13 @@ class Typed:
             user = pa.schema([field for field in output if not field.name.startswith("_")])
             _check_keys(stage, user.names)
             _check_formats(stage, user)
+
+    @property
+    def in_arrow(self) -> bool:
+        """Whether no stage needs Spark SQL."""
+        return all(side.bare or steps is not None
+                   for stage in self.stages.stages
+                   for side, steps in zip(stage.sides, self.arrow[stage], strict=True))  # fmt: skip
 
     def output(self, stage: Stage) -> pa.Schema:
         """The columns of a stage's output: those of its step, or of its rows if it has none."""

@@ -13,7 +13,7 @@ from millstream.engine.lanes.prefetch import concat_rows
 from millstream.engine.lanes.results import SourceRead, StageRead, StageResult
 from millstream.engine.spark.failures import user_code
 from millstream.engine.spark.frames import build, packed, unpacked
-from millstream.metrics.instances import DRIVER, buckets_name, input_name, instance
+from millstream.metrics.instances import buckets_name, input_name, instance, worker_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class NarrowLane:
     """Runs a stage on the driver; Spark only runs SQL that needs it."""
 
-    def __init__(self, spark: Spark) -> None:
+    def __init__(self, spark: Spark | None) -> None:
         self._spark = spark
 
     def read(self, work: Work) -> StageRead:
@@ -69,6 +69,7 @@ class NarrowLane:
         if not any(tables[leaf].num_rows for leaf in side.leaves):
             return columns.empty_table()
         with user_code(work.stage.name, side.tree):
+            assert self._spark is not None, "a task runs no Spark SQL"
             spark = self._spark.get()
             frames: dict[Node, DataFrame] = {
                 leaf: packed(spark.createDataFrame(tables[leaf]), side.carried)
@@ -92,7 +93,7 @@ def _decoded(leaf: Read, work: Work, read: StageRead) -> pa.Table:
         with reading(leaf):
             raw = source.reader.table(left, source.decoder.more)
         parts.append(source.decoder(raw, source.context))
-        parts[-1].report.took(time.perf_counter() - began, DRIVER)
+        parts[-1].report.took(time.perf_counter() - began, worker_name())
     rows = concat_rows(parts, partitions=len(source.ranges))
     if source.reports:
         read.sources[leaf] = SourceRead(rows.report, work.files.stage("bad", [rows.bad]))

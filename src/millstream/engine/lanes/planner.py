@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from millstream.sources.spec import Extent, Offsets, Ranges
 
 NARROW_BYTES = 4 << 20
-SPARK_BYTES = 64 << 20  # of input: less is processed before Spark has started
 _FIRST = 4 << 20
 _LEAST, _MOST = 4 << 20, 192 << 20
 _RISE, _FALL = 8, 2
@@ -97,11 +96,6 @@ def choose_ranges(waiting: Mapping[str, Ranges], sizing: Sizing) -> tuple[dict[s
 def choose_lane(chosen: Mapping[str, Ranges], sizing: Sizing) -> str:
     """Narrow for few bytes, wide for many."""
     return "narrow" if _bytes(chosen, sizing) <= NARROW_BYTES else "wide"
-
-
-def worth_spark(waiting: Mapping[str, Ranges], sizing: Sizing) -> bool:
-    """Whether enough waits to start Spark for it."""
-    return _bytes(waiting, sizing) > SPARK_BYTES
 
 
 def narrowed(sizing: Sizing) -> Sizing:

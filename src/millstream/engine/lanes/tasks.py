@@ -1,17 +1,21 @@
-"""The functions that run in Spark's Python workers, as importable classes.
+"""What the tasks of wide batches run in Spark's Python workers, as importable classes.
 
-Spark calls each once per partition with its record batches; it returns one row, the JSON of its
-`StageResult`. Files have unique names, and only those that a finished task returns are used: a task
-that runs twice, by a retry or by speculation, leaves an orphaned file and nothing else.
+    Decode, Flow       numbered slices → rows
+    Exchange, Leave    rows → exchange files, or staged rows
+    Close              exchange files of one part of the state → results, state
+
+Files have unique names, and only those that a finished task returns are used: a task that runs
+twice, by a retry or by speculation, leaves an orphaned file and nothing else. Tasks without Spark
+SQL before them are RDD jobs and return pickled results; after Spark SQL, rows come in as record
+batches and the result leaves as a row of JSON.
 """
 
 from __future__ import annotations
 
-import gc
 import json
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +23,7 @@ import pyarrow as pa
 from millstream.engine.lanes import exchange_files
 from millstream.engine.lanes.execution import execute, leaving, prepare, read_flow
 from millstream.engine.lanes.results import SourceRead, StageResult
+from millstream.engine.spark.rdd_jobs import begin_task
 from millstream.metrics.instances import input_name, instance, worker_name
 from millstream.state.arrays.numpy_columns import taken
 from millstream.state.keys.hashing import hash_range
@@ -41,31 +46,33 @@ if TYPE_CHECKING:
 
 PART = "part string"
 CHUNK_BYTES = 32 << 20
-_IMPORTING_TASKS = 2
-_begun: list[None] = []
 
 Slice = tuple[int, int, int]  # a leaf, and the partition and offset of the first record read
 SliceReads = dict[Slice, SourceRead]
 
 
-def begin_task() -> None:
-    """Called first in every task.
+@dataclass
+class Reads:
+    """What a task reads: the sum of it, and slice by slice what its stage reports."""
 
-    Spark's daemon collects garbage after each task: 40 ms for the modules alone. Once they are
-    imported, they are excluded from collections.
-    """
-    if len(_begun) < _IMPORTING_TASKS:
-        _begun.append(None)
-        gc.freeze()
+    total: SourceRead = field(default_factory=SourceRead)
+    slices: SliceReads = field(default_factory=dict)
+
+
+class Rows(Protocol):
+    """Rows of a side, made in a task from numbered slices."""
+
+    def tables(self, numbers: Iterable[int], reads: Reads) -> Iterator[pa.Table]:
+        """The rows of these slices, in chunks."""
 
 
 @dataclass(frozen=True)
 class Decode:
-    """Decodes raw records; stages bad ones and sends the report to the driver.
+    """Fetches and decodes raw records; stages bad ones; applies `steps` to the decoded rows.
 
     The first record of a slice identifies its report: a slice that is read twice (by a retry, by
-    speculation, on both sides of a union) is reported twice and counted once. `steps` are applied
-    to the decoded rows.
+    speculation, on both sides of a union) is reported twice and counted once. Before Spark SQL,
+    reports leave by an accumulator.
     """
 
     decoder: PerRun[RecordDecoder]
@@ -73,18 +80,16 @@ class Decode:
     leaf: int
     files: Files
     reports: bool
-    slices: Accumulator[SliceReads]
-    fetch: Fetching | None = None
+    fetch: Fetching
     steps: PerRun[ArrowSteps] | None = None
+    accumulator: Accumulator[SliceReads] | None = None
 
-    def tables(
-        self, batches: Iterable[pa.RecordBatch], source: SourceRead | None = None
-    ) -> Iterator[pa.Table]:
-        """Chunks of rows; adds to `source` what was read, and reports it at the end."""
-        source, bad, first = SourceRead() if source is None else source, [], None
+    def tables(self, numbers: Iterable[int], reads: Reads) -> Iterator[pa.Table]:
+        """Chunks of rows."""
+        source, bad, first = SourceRead(), [], None
         decode, steps = self.decoder.value, None if self.steps is None else self.steps.value
         mark = time.perf_counter()
-        for raw in chunks(batches if self.fetch is None else self.fetch(batches)):
+        for raw in chunks(self.fetch(numbers)):
             first = first or (raw["partition"][0].as_py(), raw["offset"][0].as_py())
             rows = decode(raw, self.context)
             rows.report.took(time.perf_counter() - mark, worker_name())
@@ -92,32 +97,43 @@ class Decode:
             bad.append(rows.bad)
             yield rows.good if steps is None else steps(rows.good)
             mark = time.perf_counter()
-        if self.reports and first is not None:
+        if first is None:
+            return
+        if self.reports:
             source.bad += self.files.stage("bad", bad)
-            self.slices.add({(self.leaf, *first): source})
+            reads.slices[self.leaf, *first] = source
+        reads.total.add(source)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         begin_task()
-        for table in self.tables(batches):
+        reads = Reads()
+        for table in self.tables(_numbers(batches), reads):
             yield from table.to_batches()
+        if self.accumulator is not None:
+            self.accumulator.add(reads.slices)
 
 
 @dataclass(frozen=True)
 class Flow:
-    """Reads rows that an earlier stage staged, from a frame of file names; applies `steps`."""
+    """Reads rows that an earlier stage staged, one file per number; applies `steps`."""
 
     files: Files
+    entries: tuple[str, ...]
     columns: pa.Schema
     keys: tuple[str, ...]
     steps: PerRun[ArrowSteps] | None = None
 
+    def tables(self, numbers: Iterable[int], reads: Reads) -> Iterator[pa.Table]:
+        """Chunks of rows; nothing is read from a source."""
+        steps = None if self.steps is None else self.steps.value
+        for number in numbers:
+            for rows in read_flow(self.files, self.entries[number], self.columns, self.keys):
+                yield rows if steps is None else steps(rows)
+
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         begin_task()
-        steps = None if self.steps is None else self.steps.value
-        for batch in batches:
-            for entry in batch.column("file").to_pylist():
-                for rows in read_flow(self.files, entry, self.columns, self.keys):
-                    yield from (rows if steps is None else steps(rows)).to_batches()
+        for table in self.tables(_numbers(batches), Reads()):
+            yield from table.to_batches()
 
 
 @dataclass(frozen=True)
@@ -130,14 +146,13 @@ class Exchange:
     files: Files
     sources: tuple[str, ...]
     parallel: int
-    decode: Decode | None = None
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        begin_task()
-        began, source, result, out = time.perf_counter(), SourceRead(), StageResult(), 0
+    def result(self, tables: Iterable[pa.Table], reads: Reads) -> StageResult:
+        """What the rows of one task give; `reads` is complete once they have been taken."""
+        began, result, out = time.perf_counter(), StageResult(), 0
         outgoing: list[list[pa.Table]] = [[] for _ in range(self.parallel)]
         broadcast: list[pa.Table] = []
-        for rows in _rows(batches, self.decode, source):
+        for rows in tables:
             prepared, part = prepare(
                 self.step, rows, self.batch_time, self.files, self.sources, self.side
             )
@@ -155,35 +170,15 @@ class Exchange:
             result.exchanged.append(exchange_files.write(
                 self._path(), [broadcast], self.step.sides, broadcast=True))  # fmt: skip
         counts = {"in": result.rows_in, "out": out, "late": result.late_rows,
-                  "dead": source.report.bad}  # fmt: skip
-        yield reported(_by_this_task(result, counts, began))
-
-    def _path(self) -> Path:
-        return self.files.staged / self.files.name("exchange")
-
-
-@dataclass(frozen=True)
-class Close:
-    """Runs the kernel over the exchanged rows of one part of the state."""
-
-    step: Step
-    batch_time: BatchTime
-    files: Files
-    sources: tuple[str, ...]
-    parallel: int
-    exchanged: tuple[Exchanged, ...]
+                  "dead": reads.total.report.bad}  # fmt: skip
+        return _by_this_task(result, counts, began)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         begin_task()
-        for batch in batches:
-            for pid in batch.column("id").to_pylist():
-                sides = exchange_files.sides(
-                    self.files.staged, self.exchanged, pid, count=self.step.sides
-                )
-                buckets = owned(pid, self.step.buckets, self.parallel)
-                yield reported(
-                    execute(self.step, sides, buckets, self.batch_time, self.files, self.sources)
-                )
+        yield reported(self.result(_combined(batches), Reads()))
+
+    def _path(self) -> Path:
+        return self.files.staged / self.files.name("exchange")
 
 
 @dataclass(frozen=True)
@@ -193,18 +188,57 @@ class Leave:
     files: Files
     time: tuple[str, int] | None
     columns: tuple[str, ...]
-    decode: Decode | None = None
+
+    def result(self, tables: Iterable[pa.Table], reads: Reads) -> StageResult:
+        """What the rows of one task give."""
+        began = time.perf_counter()
+        result = self.files.stage_results(
+            (leaving(rows, self.time, self.columns), rows) for rows in tables
+        )
+        result.rows_in = result.rows_out
+        counts = {"in": result.rows_out, "out": result.rows_out, "dead": reads.total.report.bad}
+        return _by_this_task(result, counts, began)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         begin_task()
-        began, source = time.perf_counter(), SourceRead()
-        result = self.files.stage_results(
-            (leaving(rows, self.time, self.columns), rows)
-            for rows in _rows(batches, self.decode, source)
-        )
-        result.rows_in = result.rows_out
-        counts = {"in": result.rows_out, "out": result.rows_out, "dead": source.report.bad}
-        yield reported(_by_this_task(result, counts, began))
+        yield reported(self.result(_combined(batches), Reads()))
+
+
+@dataclass(frozen=True)
+class ReadPart:
+    """One task of the job that reads a side without Spark SQL."""
+
+    rows: Rows
+    last: Exchange | Leave
+
+    def __call__(self, numbers: Iterable[int]) -> tuple[StageResult, SliceReads]:
+        reads = Reads()
+        result = self.last.result(self.rows.tables(numbers, reads), reads)
+        return result, reads.slices
+
+
+@dataclass(frozen=True)
+class Close:
+    """One task of the job that runs the kernel: over the exchanged rows of a part of the state."""
+
+    step: Step
+    batch_time: BatchTime
+    files: Files
+    sources: tuple[str, ...]
+    parallel: int
+    exchanged: tuple[Exchanged, ...]
+
+    def __call__(self, numbers: Iterable[int]) -> StageResult:
+        parts = []
+        for pid in numbers:
+            sides = exchange_files.sides(
+                self.files.staged, self.exchanged, pid, count=self.step.sides
+            )
+            buckets = owned(pid, self.step.buckets, self.parallel)
+            parts.append(
+                execute(self.step, sides, buckets, self.batch_time, self.files, self.sources)
+            )
+        return StageResult.of(parts)
 
 
 def _by_this_task(result: StageResult, counts: Mapping[str, float], began: float) -> StageResult:
@@ -214,13 +248,14 @@ def _by_this_task(result: StageResult, counts: Mapping[str, float], began: float
     return result
 
 
-def _rows(
-    batches: Iterable[pa.RecordBatch], decode: Decode | None, source: SourceRead
-) -> Iterator[pa.Table]:
-    """Chunks of the input rows, decoded if there is a decoder."""
-    if decode is not None:
-        return decode.tables(batches, source)
+def _combined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     return (table.combine_chunks() for table in chunks(batches))
+
+
+def _numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
+    """The numbers in a frame of slices."""
+    for batch in batches:
+        yield from batch.column("id").to_pylist()
 
 
 def chunks(batches: Iterable[pa.RecordBatch], size: int = CHUNK_BYTES) -> Iterator[pa.Table]:

@@ -1,8 +1,8 @@
 """The wide lane: Spark tasks decode and combine rows, exchange files by key, and run kernels.
 
 The first Spark job reads the rows of a batch. Its reports have the largest event time of every
-partition. Then the kernels run over the exchanged rows and close what the watermark allows: on the
-driver if that is little, else in a second job over the parts of the state.
+partition. Then a second job runs the kernels over the exchanged rows, and closes what the watermark
+allows. Sides with SQL that only Spark runs are DataFrame jobs, all others RDD jobs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyspark.accumulators import AccumulatorParam
 from pyspark.sql import DataFrame
 
 from millstream.engine.lanes import exchange_files
-from millstream.engine.lanes.execution import execute, without_origin
+from millstream.engine.lanes.execution import without_origin
 from millstream.engine.lanes.results import SourceRead, StageRead, StageResult
 from millstream.engine.lanes.tasks import (
     PART,
@@ -23,31 +23,28 @@ from millstream.engine.lanes.tasks import (
     Exchange,
     Flow,
     Leave,
+    ReadPart,
     SliceReads,
     read_report,
 )
 from millstream.engine.spark.failures import user_code
 from millstream.engine.spark.frames import build, packed, unpacked
 from millstream.engine.spark.per_run import PerRun
+from millstream.engine.spark.rdd_jobs import RddJobs, describe
 from millstream.engine.spark.session import parallelism
-from millstream.operators.kernel import dues
 from millstream.plan.graph import Read, Stateful
 from millstream.schema import Schema
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pyarrow as pa
     from pyspark.accumulators import Accumulator
 
-    from millstream.engine.lanes.exchange_files import Exchanged
-    from millstream.engine.lanes.work import Step, Work
+    from millstream.engine.lanes.work import Work
     from millstream.engine.spark.session import Spark
     from millstream.event_time.batch_time import BatchTime
     from millstream.plan.graph import Node
     from millstream.sql.arrow.values import ArrowSteps
 
-CLOSE_ON_DRIVER = 8 << 20
 T = TypeVar("T")
 
 
@@ -63,112 +60,106 @@ class _BySlice(AccumulatorParam[SliceReads]):
 
 
 class WideLane:
-    """Runs a stage as Spark jobs."""
+    """Runs a stage as Spark jobs: with `parallel=1` each job has one task."""
 
-    def __init__(self, spark: Spark) -> None:
-        self._spark, self._parallel = spark.get(), parallelism(spark.get())
+    def __init__(self, spark: Spark, *, parallel: int | None = None) -> None:
+        self._spark = spark.get()
+        self._parallel = parallel or parallelism(self._spark)
+        self._narrow = parallel == 1
+        self._jobs = RddJobs(self._spark)
         self._per_run: dict[int, PerRun[object]] = {}
 
     def read(self, work: Work) -> StageRead:
-        """Read the rows in one Spark job, which writes exchange files."""
+        """Read the rows, up to exchange files: sides without Spark SQL in one RDD job."""
         read = StageRead()
         if work.empty:
             return read
-        slices = self._spark.sparkContext.accumulator({}, _BySlice())
-        jobs = [self._job(work, place, slices) for place, side in enumerate(work.stage.sides)
-                if not work.silent(side)]  # fmt: skip
+        describe(self._spark, f"{work.label} · {work.stage.name}: read")
+        accumulator = self._spark.sparkContext.accumulator({}, _BySlice())
+        direct: list[tuple[int, int, ReadPart]] = []
+        frames: list[DataFrame] = []
+        for place, side in enumerate(work.stage.sides):
+            if work.silent(side):
+                continue
+            if side.bare or work.arrow[place] is not None:
+                count, rows = self._rows(side.leaves[0], work, self._steps(work, place))
+                direct.append((count, self._tasks(count), ReadPart(rows, self._last(work, place))))
+            else:
+                frame = self._frame(work, place, accumulator)
+                frames.append(frame.mapInArrow(self._last(work, place), PART))
+        slices: SliceReads = {}
         with user_code(work.stage.name, *work.stage.trees):
-            parts = [read_report(row[0]) for row in reduce(DataFrame.union, jobs).collect()]
-        read.result = StageResult.of(parts)
-        for (index, *_), source in sorted(slices.value.items()):
+            for result, found in self._jobs.run(work.stage.name, direct) if direct else ():
+                read.result.add(result)
+                slices |= found
+            for row in reduce(DataFrame.union, frames).collect() if frames else ():
+                read.result.add(read_report(row[0]))
+        slices |= accumulator.value
+        for (index, *_), source in sorted(slices.items()):
             leaf = work.stage.leaves[index]
             assert isinstance(leaf, Read)
             read.sources.setdefault(leaf, SourceRead()).add(source)
         return read
 
     def close(self, work: Work, read: StageRead, batch_time: BatchTime) -> StageResult:
-        """Run the kernels over the exchange files: on the driver, or in a second job."""
+        """Run the kernels over the exchange files, in a job over the parts of the state."""
         step, exchanged = work.step, tuple(read.result.exchanged)
         if step is None:
             return read.result
+        describe(self._spark, f"{work.label} · {work.stage.name}")
+        close = Close(step, batch_time, work.files, work.source_names, self._parallel, exchanged)
         with user_code(work.stage.name, *work.stage.trees):
-            result = StageResult.of([read.result, *self._closed(step, work, exchanged, batch_time)])
+            parts = self._jobs.run(work.stage.name, [(self._parallel, self._parallel, close)])
         exchange_files.remove(work.files.staged, exchanged)
-        return result
+        return StageResult.of([read.result, *parts])
 
-    def _job(self, work: Work, place: int, slices: Accumulator[SliceReads]) -> DataFrame:
-        """The job that reads one side and writes exchange files, or staged rows without a step."""
-        frame, decode = self._rows(work, place, slices)
+    def _last(self, work: Work, place: int) -> Exchange | Leave:
+        """What a task does with the rows of a side."""
         if work.step is None:
             columns = without_origin(work.columns[0].names)
-            return frame.mapInArrow(Leave(work.files, work.output_time, columns, decode), PART)
-        exchange = Exchange(work.step, place, work.batch_time(), work.files, work.source_names,
-                            self._parallel, decode)  # fmt: skip
-        return frame.mapInArrow(exchange, PART)
+            return Leave(work.files, work.output_time, columns)
+        return Exchange(work.step, place, work.batch_time(), work.files, work.source_names,
+                        self._parallel)  # fmt: skip
 
     def _rows(
-        self, work: Work, place: int, slices: Accumulator[SliceReads]
-    ) -> tuple[DataFrame, Decode | None]:
-        """The rows of a side; raw records with their decoder if they need no Spark SQL."""
+        self, leaf: Node, work: Work, steps: PerRun[ArrowSteps] | None,
+        accumulator: Accumulator[SliceReads] | None = None,
+    ) -> tuple[int, Decode | Flow]:  # fmt: skip
+        """How tasks make the rows of a source or of an earlier stage, and of how many slices."""
+        if isinstance(leaf, Stateful):
+            entries, schema = work.flows[leaf]
+            return len(entries), Flow(work.files, tuple(entries), schema, leaf.keys, steps)
+        assert isinstance(leaf, Read)
+        source = work.sources[leaf]
+        scan = source.reader.scan(source.ranges, self._parallel, source.decoder.more)
+        return scan.count, Decode(
+            self._shared(source.decoder), source.context, work.stage.leaves.index(leaf),
+            work.files, source.reports, scan.fetch, steps, accumulator,
+        )  # fmt: skip
+
+    def _frame(self, work: Work, place: int, accumulator: Accumulator[SliceReads]) -> DataFrame:
+        """The rows of a side after its Spark SQL."""
         side = work.stage.sides[place]
-        steps = self._steps(work, place)
-        direct = side.bare or steps is not None
         frames: dict[Node, DataFrame] = {}
         for leaf in side.leaves:
-            if isinstance(leaf, Stateful):
-                flow = self._flow(leaf, work, steps)
-                if direct:
-                    return flow, None
-                frames[leaf] = packed(flow, side.carried)
-                continue
-            source = work.sources[leaf]
-            scan = source.reader.scan(self._spark, source.ranges, source.decoder.more)
-            decode = Decode(
-                self._shared(source.decoder), source.context, work.stage.leaves.index(leaf),
-                work.files, source.reports, slices, scan.fetch, steps,
-            )  # fmt: skip
-            if direct:
-                return scan.frame, decode
-            decoded = scan.frame.mapInArrow(decode, _ddl(source.decoder.columns()))
-            frames[leaf] = packed(decoded, side.carried)
+            count, rows = self._rows(leaf, work, None, accumulator)
+            columns = (work.flows[leaf][1] if isinstance(leaf, Stateful)
+                       else work.sources[leaf].decoder.columns())  # fmt: skip
+            numbers = self._spark.range(0, count, 1, self._tasks(count))
+            frames[leaf] = packed(numbers.mapInArrow(rows, _ddl(columns)), side.carried)
         with user_code(work.stage.name, side.tree):
-            built = build(side.tree, frames, work.clock)
-            return unpacked(built, side.carried), None
+            return unpacked(build(side.tree, frames, work.clock), side.carried)
 
-    def _flow(self, leaf: Stateful, work: Work, steps: PerRun[ArrowSteps] | None) -> DataFrame:
-        entries, schema = work.flows[leaf]
-        listed = self._spark.createDataFrame([(entry,) for entry in entries], "file string")
-        flow = Flow(work.files, schema, leaf.keys, steps)
-        columns = _ddl(schema if steps is None else steps.value.columns)
-        return listed.repartition(max(1, len(entries))).mapInArrow(flow, columns)
+    def _tasks(self, slices: int) -> int:
+        return 1 if self._narrow else max(1, slices)
 
     def _steps(self, work: Work, place: int) -> PerRun[ArrowSteps] | None:
         steps = work.arrow[place]
         return None if steps is None else self._shared(steps)
 
     def _shared(self, value: T) -> PerRun[T]:
-        """The value for tasks, pickled once for all batches of the run."""
+        """The value, pickled once for all batches of the run."""
         return cast("PerRun[T]", self._per_run.setdefault(id(value), PerRun(value)))
-
-    def _closed(
-        self, step: Step, work: Work, exchanged: Sequence[Exchanged], batch_time: BatchTime
-    ) -> list[StageResult]:
-        files, names = work.files, work.source_names
-        if _to_read(step, exchanged, batch_time) <= CLOSE_ON_DRIVER:
-            sides = exchange_files.sides(files.staged, exchanged, count=step.sides)
-            return [execute(step, sides, (0, step.buckets), batch_time, files, names)]
-        close = Close(step, batch_time, files, names, self._parallel, tuple(exchanged))
-        parts = self._spark.range(0, self._parallel, 1, self._parallel).mapInArrow(close, PART)
-        return [read_report(row[0]) for row in parts.collect()]
-
-
-def _to_read(step: Step, exchanged: Sequence[Exchanged], batch_time: BatchTime) -> int:
-    """About how many bytes the kernel will read: exchanged rows and state to close."""
-    after = [batch_time.after_of(side) for side in range(step.sides)]
-    closing = sum(segment.bytes for table, due in dues(step.kernel, after).items()
-                  for run in step.manifests[table].runs for segment in run.segments
-                  if segment.least < due)  # fmt: skip
-    return closing + sum(one.bytes for one in exchanged)
 
 
 def _ddl(schema: pa.Schema) -> str:

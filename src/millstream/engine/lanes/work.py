@@ -129,6 +129,7 @@ class Work:
     clock: int
     since: int
     before: tuple[int, ...]
+    label: str
 
     @property
     def empty(self) -> bool:

@@ -28,6 +28,7 @@ from millstream.event_time.batch_time import MIN_TIME
 from millstream.plan.stages import cut
 from millstream.sinks.function import Function
 from millstream.sinks.keys import Keyed
+from millstream.sinks.spark.foreach_batch import ForeachBatch
 from millstream.sinks.spec import Rewindable
 from millstream.sources.extent import check_extent
 from millstream.sources.kafka.topic import Topic
@@ -298,7 +299,7 @@ def _why_not(writer: Writer, sinks: Sequence[Sink], target: Head, name: str) -> 
         return writer.rewind_obstacle(target.batch, target.written.get(name))
     for sink in sinks:
         keyed = isinstance(sink, Keyed) and bool(sink.keys)
-        if not keyed and not isinstance(sink, Topic | Memory | Function):
+        if not keyed and not isinstance(sink, Topic | Memory | Function | ForeachBatch):
             return f"{sink!r}, which only appends: its rows would be duplicated"
     return None
 

@@ -10,7 +10,10 @@ import hashlib
 import pickle
 from collections import OrderedDict
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 T = TypeVar("T")
 _KEPT = 64
@@ -20,14 +23,14 @@ _known: OrderedDict[str, PerRun[Any]] = OrderedDict()
 class PerRun(Generic[T]):
     """A value that tasks share. It is sent as bytes and cached by their fingerprint."""
 
-    def __init__(self, value: T) -> None:
-        self.value = value
+    def __init__(self, value: T, dumps: Callable[[T], bytes] | None = None) -> None:
+        self.value, self._dumps = value, dumps
 
     @cached_property
     def _bytes(self) -> tuple[str, bytes]:
         from pyspark import cloudpickle
 
-        pickled = cloudpickle.dumps(self.value)
+        pickled = (self._dumps or cloudpickle.dumps)(self.value)
         return hashlib.sha256(pickled).hexdigest(), pickled
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import os
+import shlex
+import socket
 import sys
 import threading
-from typing import TYPE_CHECKING
+import time
+from concurrent.futures import wait
+from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
-from millstream.errors import SetupFailed
+from millstream.errors import InvalidSpec, SetupFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from concurrent.futures import Future
 
     from pyspark.sql import SparkSession
 
 _SQL_SETTINGS = ("spark.sql.ansi.", "spark.sql.legacy.", "spark.sql.analyzer.", "spark.sql.parser.",
             "spark.sql.caseSensitive", "spark.sql.decimalOperations.",
             "spark.sql.collation.")  # fmt: skip
+T = TypeVar("T")
+_UTC = ("UTC", "Etc/UTC", "Z", "+00:00", "GMT", "Etc/GMT")
 _POLL_SECONDS = 0.2
-_WORKERS_MEMORY = {  # keep freed memory, which a worker soon needs again
+_PATIENCE_SECONDS = 3.0  # of a small batch, before it counts as waiting
+_UI_PORT = 4040
+_MODULES = ("pyarrow.compute", "millstream.engine.lanes.narrow_tasks",
+            "millstream.engine.kernels.kernels")  # fmt: skip
+_WORKERS_MEMORY = {  # what a worker frees it soon needs again: given back, it would be faulted in
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
@@ -28,7 +42,7 @@ _WORKERS_MEMORY = {  # keep freed memory, which a worker soon needs again
 class Spark:
     """The Spark session of a run: given, or started in the background when it is needed.
 
-    `waiting` is called repeatedly while `get` waits; it may raise to end the wait.
+    `waiting` is called repeatedly while `get` or `wait_for` waits; it may raise to end the wait.
     """
 
     def __init__(
@@ -42,11 +56,16 @@ class Spark:
         self._thread: threading.Thread | None = None
 
     @classmethod
-    def of(cls, spark: SparkSession) -> Spark:
+    def of(cls, spark: SparkSession, waiting: Callable[[str], None] = lambda why: None) -> Spark:
         """A session that exists."""
-        made = cls(lambda: spark)
+        made = cls(lambda: spark, waiting)
         made._found = spark
         return made
+
+    @property
+    def spark_ui(self) -> str | None:
+        """The address of Spark's own page; None if it is off, or before Spark has started."""
+        return None if self._found is None else ui_address(self._found)
 
     @property
     def ready(self) -> bool:
@@ -77,6 +96,19 @@ class Spark:
         assert self._found is not None
         return self._found
 
+    def wait_for(self, future: Future[T], why: str, cancel: Callable[[], object]) -> T:
+        """The result of work on Spark; `cancel` ends the work if the wait is ended."""
+        began = time.monotonic()
+        while not wait([future], timeout=_POLL_SECONDS).done:
+            if time.monotonic() - began < _PATIENCE_SECONDS:
+                continue
+            try:
+                self._waiting(why)
+            except BaseException:
+                cancel()
+                raise
+        return future.result()
+
     def _run_start(self) -> None:
         try:
             self._found = self._factory()
@@ -84,14 +116,37 @@ class Spark:
             self._error = error
 
 
+def warmed_up(spark: SparkSession) -> SparkSession:
+    """The session, after a worker has imported what batches need: the first batch on Spark is no
+    slower than the others."""
+    from millstream.engine.spark.rdd_jobs import describe
+
+    describe(spark, "warm up")
+    spark.sparkContext.parallelize([0], 1).mapPartitions(_imported).collect()
+    return spark
+
+
+def _imported(numbers: Iterable[int]) -> Iterator[int]:
+    from millstream.engine.spark.rdd_jobs import begin_task
+
+    for module in _MODULES:
+        import_module(module)
+    begin_task()
+    yield from numbers
+
+
 def session(
-    master: str | None = None, settings: Mapping[str, str] | None = None, *, sql: bool = True
+    master: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    *,
+    sql: bool = True,
+    name: str = "millstream",
 ) -> SparkSession:
     """The session of this process, created if there is none.
 
-    The master is the given one, else `MILLSTREAM_SPARK_MASTER`, else all cores of this machine.
-    `settings` override the defaults. Without `sql` no row passes through Java, which then only
-    schedules tasks, so its optimizing compiler is switched off.
+    The master is the one given, else `MILLSTREAM_SPARK_MASTER`, else the one of `spark-submit` or
+    `spark-defaults.conf`, else all cores of this machine. The user's settings win over ours.
+    Without `sql` no row passes through Java, which is then started without its optimising compiler.
     """
     from pyspark.sql import SparkSession
 
@@ -101,19 +156,22 @@ def session(
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    users = {**users_settings(), **(settings or {})}
+    check_meaning(users)
+    where = master or os.environ.get("MILLSTREAM_SPARK_MASTER") or users.get("spark.master")
+    where = where or f"local[{cores()}]"
+    local = where.startswith("local")
+    if local:
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ["JAVA_HOME"] = str(spark_java_home(find_java()))
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    where = master or os.environ.get("MILLSTREAM_SPARK_MASTER") or f"local[{cores()}]"
-    builder = SparkSession.builder.appName("millstream").master(where)
-    chosen = {
-        **_defaults(sql=sql),
-        "spark.jars": ",".join(map(str, jars("spark"))),
-        **(settings or {}),
-    }
-    for name, value in chosen.items():
-        builder = builder.config(name, value)
+    users.setdefault("spark.app.name", name)
+    ours = {**_defaults(sql=sql), **(_local_defaults() if local else {})}
+    own_jars = ",".join(map(str, jars("spark")))
+    users["spark.jars"] = ",".join(filter(None, [users.get("spark.jars"), own_jars]))
+    builder = SparkSession.builder.master(where)
+    for key, value in {**ours, **users}.items():
+        builder = builder.config(key, value)
     spark = _create(builder)
     spark.sparkContext.setLogLevel("ERROR")
     return spark
@@ -149,10 +207,32 @@ def existing_session() -> SparkSession | None:
     return active
 
 
-def has_default_sql(spark: SparkSession) -> bool:
-    """Whether no setting of a session changes the meaning of SQL."""
-    changed = any(name.startswith(_SQL_SETTINGS) for name in spark.conf.getAll)
-    return not changed and spark.conf.get("spark.sql.ansi.enabled") == "true"
+def check_meaning(settings: Mapping[str, str]) -> None:
+    """Refuse settings with which the same SQL would give other answers.
+
+    Raises:
+        InvalidSpec: names the setting.
+    """
+    for name, value in sorted(settings.items()):
+        if name == "spark.sql.ansi.enabled" and value == "true":
+            continue
+        if name == "spark.sql.session.timeZone" and value not in _UTC:
+            raise InvalidSpec(
+                "a pipeline needs the session time zone UTC", got=f"{name}={value}",
+                do=f'set it: spark.conf.set("{name}", "UTC")',
+            )  # fmt: skip
+        if name.startswith(_SQL_SETTINGS):
+            raise InvalidSpec(
+                "a pipeline needs Spark settings that leave the meaning of SQL as it is",
+                got=f"{name}={value}",
+                do="leave it out: the same rows would give other answers",
+            )
+
+
+def check_session(spark: SparkSession) -> None:
+    """As `check_meaning`, of a session that is there."""
+    zone = "spark.sql.session.timeZone"
+    check_meaning({**spark.conf.getAll, zone: spark.conf.get(zone) or ""})
 
 
 def check_startable() -> None:
@@ -178,13 +258,66 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def users_settings() -> dict[str, str]:
+    """Settings of Spark that the user has made: by `spark-submit`, `PYSPARK_SUBMIT_ARGS` or
+    `spark-defaults.conf`."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started Java, with its settings
+        from pyspark import SparkConf, SparkContext
+
+        SparkContext._ensure_initialized()
+        return dict(SparkConf().getAll())
+    found = {}
+    for line in _defaults_file():
+        name, _, value = line.strip().partition("=") if "=" in line else line.strip().partition(" ")
+        if name.startswith("spark."):
+            found[name.strip()] = value.strip()
+    words = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
+    for flag, value in pairwise(words):
+        if flag in ("--conf", "-c") and "=" in value:
+            name, _, setting = value.partition("=")
+            found[name] = setting
+        elif flag == "--master":
+            found["spark.master"] = value
+    return found
+
+
+def _defaults_file() -> list[str]:
+    """The lines of the user's `spark-defaults.conf`."""
+    home, folder = os.environ.get("SPARK_HOME"), os.environ.get("SPARK_CONF_DIR")
+    place = Path(folder) if folder else Path(home, "conf") if home else None
+    file = None if place is None else place / "spark-defaults.conf"
+    return [] if file is None or not file.exists() else file.read_text().splitlines()
+
+
+def ui_address(spark: SparkSession) -> str | None:
+    """Where Spark's own page is; None if it is off."""
+    return spark.sparkContext.uiWebUrl
+
+
+def _free_ui_port() -> str:
+    """Spark's usual port, or any free one."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", _UI_PORT))
+        except OSError:
+            return "0"
+        return str(_UI_PORT)
+
+
+def _local_defaults() -> dict[str, str]:
+    """Everything stays on this machine, the page of Spark as well."""
+    return {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.port": _free_ui_port(),
+    }
+
+
 def _defaults(*, sql: bool) -> dict[str, str]:
     compiling = "" if sql else " -XX:TieredStopAtLevel=1"
     return {
-        "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": str(cores()),

@@ -12,7 +12,7 @@ from millstream.jobs.reports.instances import instances_of
 from millstream.jobs.reports.lag import lags
 from millstream.jobs.reports.overview import iso_time, row_of
 from millstream.jobs.reports.run_log import RunLogReader
-from millstream.metrics.facts import lane_name
+from millstream.metrics.facts import lane_name, place_of
 
 if TYPE_CHECKING:
     from millstream.jobs.folders import StackFolder
@@ -132,6 +132,7 @@ def _batch(entry: BatchEntry) -> dict[str, Any]:
         "late": facts["late"],
         "dead": facts["dead"],
         "lane": lane_name(facts["lane"]),
+        "where": place_of(facts),
         "seconds": round(facts["seconds"], 4),
         "phases": {name: round(seconds, 4) for name, seconds in facts["phases"].items()},
         "outputs": facts["outputs"],

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from millstream.jobs.reports.run_log import BatchEntry
 
 _END_OF_TIME = 9999
-_SHOWN = ("batch", "lane", "rows", "late", "dead", "finished", "outputs", "watermarks")
+_SHOWN = ("batch", "lane", "where", "rows", "late", "dead", "finished", "outputs",
+          "watermarks")  # fmt: skip
 
 
 def commits_of(stack: StackFolder, name: str, last: int, before: int | None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.jobs.folders import StackFolder, stack_folder
 from millstream.jobs.registry import JobRegistry
 from millstream.jobs.reports.lag import lags
-from millstream.jobs.reports.run_log import RunLogReader
+from millstream.jobs.reports.run_log import RunLogReader, batches_by_place
 
 if TYPE_CHECKING:
     from millstream.jobs.registry import JobRow
@@ -39,7 +39,8 @@ def row_of(
     """Return one job's summary."""
     entry, about = run_log.run(job.run), run_log.about()
     rates = run_log.rows_per_second(RATES)
-    totals = {name: int(sum(parts.values())) for name, parts in run_log.totals().items()}
+    by_part = run_log.totals()
+    totals = {name: int(sum(parts.values())) for name, parts in by_part.items()}
     holder = stack.job(job.name).lock.holder()
     return {
         "job": job.name,
@@ -50,6 +51,7 @@ def row_of(
         "owner": job.owner,
         "version": about["version"] if about else None,
         "phase": entry.phase if entry and holder else None,
+        "spark_ui": entry.about.get("spark_ui") if entry and entry.about and holder else None,
         "pid": holder.pid if holder else None,
         "rows_per_second": round(sum(rates[-RATE_WINDOW:]) / RATE_WINDOW, 1),
         "rates": rates,
@@ -61,6 +63,7 @@ def row_of(
         "late": totals.get("late", 0),
         "dead": totals.get("dead", 0),
         "batches": totals.get("batches", 0),
+        "where": batches_by_place(by_part),
         "restarts": job.restarts,
     }  # fmt: skip
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from millstream.jobs.database import open_database, open_read_only, rows_of, transaction
 from millstream.jobs.policy import Ending
 from millstream.jobs.reports.instances import instance_counts
+from millstream.metrics.facts import place_of
 
 if TYPE_CHECKING:
     import sqlite3
@@ -79,7 +80,7 @@ class RunLog:
         """Record a batch committed now, or at a given time; the next heartbeat writes it."""
         with self._lock:
             self._waiting.append((at or time.time(), dict(facts)))
-            self._add("batches", "", 1)
+            self._add("batches", place_of(facts), 1)
             self._add("busy_seconds", "", facts["seconds"])
             self._add("duration", next(b for b in BUCKETS if facts["seconds"] <= float(b)), 1)
             for source, rows in facts.get("read", {}).items():
@@ -253,6 +254,15 @@ class RunLogReader:
             if self._connection is None:
                 return []
             return rows_of(self._connection, sql, values)
+
+
+def batches_by_place(totals: Mapping[str, Mapping[str, float]]) -> dict[str, int]:
+    """Return how many batches ran in each place; those of earlier versions ran in the driver."""
+    found: dict[str, int] = {}
+    for part, batches in totals.get("batches", {}).items():
+        where = place_of({"where": part})
+        found[where] = found.get(where, 0) + int(batches)
+    return found
 
 
 def _run_entry(row: sqlite3.Row) -> RunEntry:

@@ -30,6 +30,7 @@ from millstream.sinks.spec import Discard, Sink
 from millstream.sources.files.files import Files
 from millstream.sources.kafka.topic import Topic
 from millstream.sources.memory import Memory
+from millstream.sources.spark.spark import Spark
 from millstream.sql import columns as sql
 
 if TYPE_CHECKING:
@@ -208,6 +209,8 @@ def _changes(node: Read) -> Facts:
 def _own_stamp(node: Read) -> str:
     if isinstance(node.source, Memory):
         return "the batch clock"
+    if isinstance(node.source, Spark):
+        return "the time of the first start"
     files = isinstance(node.source, Files)
     return "the file's modification time" if files else "the record's timestamp"
 
@@ -228,6 +231,8 @@ def _rest(node: Stateful, late: str) -> str:
 
 
 def _sink(sink: Sink, keys: tuple[str, ...]) -> str:
+    if isinstance(sink, Spark):
+        return f"{sink!r}, at least once"
     if not isinstance(sink, Topic):
         again = getattr(sink, "at_least_once", False)
         return f"{sink!r}, at least once, under ids that stay the same" if again else repr(sink)

@@ -11,9 +11,10 @@ from millstream.sinks.files import formats
 from millstream.sinks.files import parts as file_parts
 from millstream.sinks.files.parts import batches_of, concatenated, parts_of
 from millstream.sinks.ownership import missing_entry
-from millstream.sinks.record_log import FOLDER, Body, Records, read_all, sync
+from millstream.sinks.record_log import FOLDER, Body, Records, read_all
 from millstream.sinks.retries import Diagnosis, retry
 from millstream.sinks.rows import appended
+from millstream.toolchain.folders import sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -131,7 +132,7 @@ class FilesWriter:
             facts = formats.write(draft, self._format, appended(staged))
             if facts is not None:
                 made[name] = {**facts, "level": 0, "last": batch}
-        sync(self._records.folder)
+        sync_folder(self._records.folder)
         return made
 
     def _draft(self, name: str) -> Path:
@@ -158,7 +159,7 @@ class FilesWriter:
                 draft.rename(self._folder / name)
                 moved = True
         if moved:
-            sync(self._folder)
+            sync_folder(self._folder)
 
     # -- rewind -------------------------------------------------------------------
 
@@ -209,7 +210,7 @@ class FilesWriter:
         self._draft(cut).unlink(missing_ok=True)
         made = formats.cut(self._draft(cut), self._format, self._folder / name, rows, size)
         file_parts.record(folder, cut, parts)
-        sync(folder)
+        sync_folder(folder)
         return cut, {**facts, "rows": rows, "bytes": made, "last": last}
 
     # -- compaction ---------------------------------------------------------------
@@ -237,7 +238,7 @@ class FilesWriter:
         draft.unlink(missing_ok=True)
         paths = [(self._folder / part, files[part]["head"]) for part in chosen]
         size = formats.merge(draft, self._format, paths)
-        sync(self._records.folder)
+        sync_folder(self._records.folder)
         rows = sum(files[part]["rows"] for part in chosen)
         merged = {**first, "rows": rows, "bytes": size, "level": level + 1,
                   "last": max(batches_of(part, files[part])[1] for part in chosen)}  # fmt: skip

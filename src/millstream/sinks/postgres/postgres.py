@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,11 +13,6 @@ if TYPE_CHECKING:
     from millstream.sinks.spec import Opening, Writer
 
 DEFAULT = "${env:DATABASE_URL}"
-_REFERENCE = r"\$\{[^}]*\}"
-_PASSWORD = re.compile(
-    rf"(?P<before>://(?:{_REFERENCE}|[^:/@$])*:|password=)"
-    rf"(?P<secret>'[^']*'|{_REFERENCE}|(?<=:)[^@]*(?=@)|[^\s&@]+)"
-)
 
 
 @dataclass(frozen=True)
@@ -65,10 +59,7 @@ class Postgres:
     @property
     def shown(self) -> str:
         """The address without its password; references are not resolved."""
-        return _PASSWORD.sub(
-            lambda found: found["before"] + secrets.masked("password", found["secret"]),
-            self.url or DEFAULT,
-        )
+        return secrets.masked_address(self.url or DEFAULT)
 
     @property
     def system(self) -> str:

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import DataGone, NotFound
 from millstream.sources.files.seen import Seen, look_at
-from millstream.sources.slices import as_frame, as_table
+from millstream.sources.slices import as_scan, as_table
 from millstream.sources.spec import Extent, Scan, raw_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
-    from pyspark.sql import SparkSession
 
     from millstream.sources.files.files import Files
     from millstream.sources.spec import Ranges, SourceOpening
@@ -103,9 +102,9 @@ class FilesReader:
 
     # -- reading -----------------------------------------------------------------
 
-    def scan(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> Scan:
-        """The ranges as pieces of files, one per task."""
-        return Scan(as_frame(spark, self._slices(ranges), more))
+    def scan(self, ranges: Ranges, slices: int, more: Sequence[str] = ()) -> Scan:
+        """The ranges as pieces of files, one to a task."""
+        return as_scan(self._slices(ranges), more)
 
     def table(self, ranges: Ranges, more: Sequence[str] = ()) -> pa.Table:
         """The ranges as pieces of files."""

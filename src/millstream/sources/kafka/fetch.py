@@ -64,14 +64,13 @@ class Fetch:
     slices: tuple[tuple[int, int, int], ...]
     columns: tuple[str, ...]
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the records of the slices with the given numbers."""
-        here = _worker_fetcher(self.cluster, self.topic)
-        for batch in batches:
-            for number in batch.column("id").to_pylist():
-                partition, first, end = self.slices[number]
-                for table in here.read({partition: (first, end)}, self.columns):
-                    yield from table.to_batches()
+    def __call__(self, numbers: Iterable[int]) -> Iterator[pa.RecordBatch]:
+        """The records of the slices with these numbers."""
+        here = worker_fetcher(self.cluster, self.topic)
+        for number in numbers:
+            partition, first, end = self.slices[number]
+            for table in here.read({partition: (first, end)}, self.columns):
+                yield from table.to_batches()
 
 
 def sliced(ranges: Ranges, least: int) -> tuple[tuple[int, int, int], ...]:
@@ -88,6 +87,6 @@ def sliced(ranges: Ranges, least: int) -> tuple[tuple[int, int, int], ...]:
 
 
 @cache
-def _worker_fetcher(cluster: Cluster, topic: str) -> Fetcher:
+def worker_fetcher(cluster: Cluster, topic: str) -> Fetcher:
     """The fetcher of this worker process, kept for later tasks."""
     return fetcher(cluster, topic)

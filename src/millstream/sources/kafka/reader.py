@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import InvalidSpec, Unavailable
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import pyarrow as pa
-    from pyspark.sql import SparkSession
 
     from millstream.kafka.settings import Cluster
     from millstream.sources.kafka.fetch import Fetcher
@@ -150,14 +150,12 @@ class TopicReader:
                 raise errors.unknown(self._topic, self._address) from None
             raise errors.unavailable(self._topic, self._address, error.args[0].str()) from error
 
-    def scan(self, spark: SparkSession, ranges: Ranges, more: Sequence[str] = ()) -> Scan:
+    def scan(self, ranges: Ranges, slices: int, more: Sequence[str] = ()) -> Scan:
         """The records of these ranges, fetched in Spark's tasks."""
         from millstream.sources.kafka.fetch import Fetch, sliced
 
-        slices = sliced(ranges, int(spark.sparkContext.defaultParallelism))
-        count = max(1, len(slices))
-        fetch = Fetch(self._cluster, self._topic, slices, tuple(read_columns(more)))
-        return Scan(spark.range(0, len(slices), 1, count), fetch)
+        parts = sliced(ranges, slices)
+        return Scan(len(parts), Fetch(self._cluster, self._topic, parts, tuple(read_columns(more))))
 
     def table(self, ranges: Ranges, more: Sequence[str] = ()) -> pa.Table:
         """The records of these ranges, fetched on the driver; partition by partition, in order.
@@ -166,19 +164,17 @@ class TopicReader:
             DamagedLog: some of them cannot be read.
             TooMuch: they are larger than the driver reads at once.
         """
-        import pyarrow as pa
-
         from millstream.sources.kafka.fetch import fetcher
 
         columns = read_columns(more)
-        empty = raw_schema(columns).empty_table()
-        if not ranges:
-            return empty
         if self._fetcher is None:
             self._fetcher = fetcher(self._cluster, self._topic, waiting=self._waiting)
         live = all(b >= self._ends.get(p, b + 1) for p, (_, b) in ranges.items())
-        found = _read_all(self._fetcher.read(ranges, columns, live=live), ranges)
-        return pa.concat_tables([empty, *(found if len(ranges) == 1 else _in_order(found))])
+        return _table(self._fetcher, ranges, columns, live=live)
+
+    def in_task(self) -> TopicRecords:
+        """The same records, fetched in Spark's tasks."""
+        return TopicRecords(self._cluster, self._topic)
 
     def check(self, ranges: Ranges) -> None:
         """Read these ranges to check them, and discard the records.
@@ -204,10 +200,7 @@ class TopicReader:
 
     def prefetch_reader(self, more: Sequence[str]) -> TopicPrefetchReader | None:
         """A reader with its own connection; None if librdkafka fetches the records."""
-        columns = read_columns(more)
-        if self._cluster.settings or "headers" in columns:
-            return None
-        return TopicPrefetchReader(self._cluster, self._topic, columns)
+        return TopicRecords(self._cluster, self._topic).prefetch_reader(more)
 
     def originals(self, places: Mapping[int, Sequence[int]]) -> pa.Table:
         """Single records; only the first ones if all are too large."""
@@ -234,6 +227,28 @@ class TopicReader:
             self._fetcher.close()
 
 
+@dataclass(frozen=True)
+class TopicRecords:
+    """The records of a topic, read inside Spark's tasks: each worker keeps its connections."""
+
+    cluster: Cluster
+    topic: str
+
+    def table(self, ranges: Ranges, more: Sequence[str] = ()) -> pa.Table:
+        """As `TopicReader.table`."""
+        from millstream.sources.kafka.fetch import worker_fetcher
+
+        columns = read_columns(more)
+        return _table(worker_fetcher(self.cluster, self.topic), ranges, columns)
+
+    def prefetch_reader(self, more: Sequence[str]) -> TopicPrefetchReader | None:
+        """A reader with its own connection; None if librdkafka fetches the records."""
+        columns = read_columns(more)
+        if self.cluster.settings or "headers" in columns:
+            return None
+        return TopicPrefetchReader(self.cluster, self.topic, columns)
+
+
 class TopicPrefetchReader:
     """Reads the records after the current batch on its own connection."""
 
@@ -257,8 +272,21 @@ class TopicPrefetchReader:
         self._fetcher.close()
 
 
+def _table(
+    fetcher: Fetcher, ranges: Ranges, columns: Sequence[str], *, live: bool = False
+) -> pa.Table:
+    """The records of these ranges, partition by partition, in order."""
+    import pyarrow as pa
+
+    empty = raw_schema(columns).empty_table()
+    if not ranges:
+        return empty
+    found = _read_all(fetcher.read(ranges, columns, live=live), ranges)
+    return pa.concat_tables([empty, *(found if len(ranges) == 1 else _in_order(found))])
+
+
 def _read_all(tables: Iterable[pa.Table], ranges: Ranges) -> list[pa.Table]:
-    """All tables; raises `TooMuch` if they are too large before the ranges end."""
+    """All the tables, unless they are too much and end before their ranges do."""
     found: list[pa.Table] = []
     size = 0
     for table in tables:

@@ -19,6 +19,7 @@ import pyarrow as pa
 from millstream.errors import Damaged, Fenced, InvalidInput, MillstreamError
 from millstream.state.keys.hashing import HASH_VERSION, hash_range
 from millstream.state.sorting import hashes_of, is_sorted, orders_of
+from millstream.toolchain.folders import sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -179,15 +180,7 @@ def _create(path: Path, payload: pa.Buffer) -> None:
     except BaseException:
         path.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync_folder(path.parent)
 
 
 class _Maps:

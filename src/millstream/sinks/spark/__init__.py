@@ -1,0 +1,1 @@
+"""Sinks that get each batch as a Spark DataFrame."""
