@@ -15,7 +15,7 @@ from benchmarks.measure import Spent, measured
 from benchmarks.nexmark import BID_SCHEMA
 from benchmarks.processes import main, ready, wait_for_stop
 from millstream.engine.inspection.sql_placement import in_java
-from millstream.engine.spark.session import session
+from millstream.engine.spark.session import parallelism, session
 from millstream.plan.stages import cut
 
 if TYPE_CHECKING:
@@ -127,7 +127,8 @@ def decode(address: str, spec: dict[str, Any]) -> dict[str, Any]:
     def summed(fetch: Fetching) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
         def sums(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             begin_task()
-            for chunk in chunks(fetch(batches)):
+            numbers = (number for batch in batches for number in batch.column(0).to_pylist())
+            for chunk in chunks(fetch(numbers)):
                 good = decoder(chunk).good
                 found = [good.num_rows, *(pc.sum(good[name]).as_py() for name in names[1:4]),
                          *(pc.sum(pc.utf8_length(good[name])).as_py() for name in names[4:6]),
@@ -141,9 +142,9 @@ def decode(address: str, spec: dict[str, Any]) -> dict[str, Any]:
         ends = Topics(address).offsets(topic, at="end")
         reader = TopicReader(Cluster(address), topic, "bench")
         with measured() as cost:
-            scan = reader.scan(spark, {p: (0, end) for p, end in ends.items()})
-            assert scan.fetch is not None
-            rows = scan.frame.mapInArrow(summed(scan.fetch), ddl).collect()
+            scan = reader.scan({p: (0, end) for p, end in ends.items()}, parallelism(spark))
+            slices = spark.range(0, scan.count, 1, scan.count)
+            rows = slices.mapInArrow(summed(scan.fetch), ddl).collect()
         reader.close()
     sums = [sum(row[place] for row in rows) for place in range(len(names))]
     return {"wall": cost.wall, "cpu": cost.cpu, "sums": sums}
@@ -183,7 +184,7 @@ def continuous(address: str, spec: dict[str, Any]) -> dict[str, Any]:
     schema = "auction long, price double, ts long"
     rows = ms.read(ms.Topic(spec["topic"], schema=schema)).where("auction <> 3")
     made = rows.select("auction", "price * 0.9 as euros", "ts as sent")
-    passing = ms.Pipeline(spec["out"], made.to(ms.Topic(spec["out"])), mode="continuous",
+    passing = ms.Pipeline(spec["out"], made.to(ms.Topic(spec["out"])), mode="continuous", engine="driver",
                           delivery="at_least_once")  # fmt: skip
     running = threading.Event()
     with tempfile.TemporaryDirectory() as folder:
