@@ -184,8 +184,8 @@ def continuous(address: str, spec: dict[str, Any]) -> dict[str, Any]:
     schema = "auction long, price double, ts long"
     rows = ms.read(ms.Topic(spec["topic"], schema=schema)).where("auction <> 3")
     made = rows.select("auction", "price * 0.9 as euros", "ts as sent")
-    passing = ms.Pipeline(spec["out"], made.to(ms.Topic(spec["out"])), mode="continuous", engine="driver",
-                          delivery="at_least_once")  # fmt: skip
+    passing = ms.Pipeline(spec["out"], made.to(ms.Topic(spec["out"])), mode="continuous",
+                          engine="driver", delivery="at_least_once")  # fmt: skip
     running = threading.Event()
     with tempfile.TemporaryDirectory() as folder:
         job = passing.start(
