@@ -183,7 +183,7 @@ def test_a_run_log_keeps_only_the_last_batches(tmp_path: Path) -> None:
     run_log.close()
     reader = RunLogReader(tmp_path / "facts.db")
     assert len(reader.batches()) == BATCHES_KEPT
-    assert reader.totals()["batches"] == {"": BATCHES_KEPT + 10}
+    assert reader.totals()["batches"] == {"driver": BATCHES_KEPT + 10}
     reader.close()
 
 
