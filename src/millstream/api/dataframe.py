@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from millstream.api.pipeline import Pipeline
 from millstream.engine.job import Job
 from millstream.engine.kafka_environment import KafkaEnvironment
 from millstream.engine.spark.session import session
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from millstream.api.pipeline import Pipeline
     from millstream.plan.graph import Output
     from millstream.sinks.spec import Sink, Staged, Writer
 
@@ -57,7 +57,7 @@ def dataframe(
         if option in options:
             raise InvalidInput(f"dataframe needs no {option}=: every call computes the rows again",
                                got=f"{option}={options[option]!r}", do="leave it out")  # fmt: skip
-    alone = Pipeline(
+    alone = type(pipeline)(
         f"{pipeline.name[:_LONGEST]}-dataframe", output, buckets=pipeline.buckets,
         batch=f"{pipeline.batch} microseconds", on_bad=pipeline.on_bad, engine=pipeline.engine,
     )  # fmt: skip
