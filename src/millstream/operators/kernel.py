@@ -139,3 +139,15 @@ class Replicates(Protocol):
 
     def planned(self, sizes: Mapping[str, int]) -> Kernel:
         """The kernel for one batch, chosen by the size of its tables in bytes."""
+
+
+@runtime_checkable
+class MovesRows(Protocol):
+    """A kernel whose results move between ranges of buckets: one range retracts the row of a key,
+    another one gives the key's new row.
+
+    Each range gives all its retractions first, in tables of their own, so that those of all ranges
+    can be applied before the new rows.
+    """
+
+    moves_rows: bool

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +15,7 @@ from millstream.engine.dead_letters import envelopes
 from millstream.engine.lanes.results import StageResult
 from millstream.formats.times import GREATEST, LEAST
 from millstream.metrics.instances import buckets_name, instance
-from millstream.operators.kernel import Late
+from millstream.operators.kernel import Late, MovesRows
 from millstream.plan.stages import POSITION
 from millstream.sources.decode import ORIGIN
 from millstream.state.keys.hashing import hash_keys
@@ -96,9 +97,9 @@ def execute(
     """After the shuffle: run the kernel over a range of buckets; stage its results, write state."""
     began = time.perf_counter()
     outcome = step.kernel.run(sides, step.views(buckets), batch_time)
-    result = files.stage_results((rows, rows) for rows in map(_within_years, outcome.results))
+    result = _staged(step, outcome.results, files)
     if step.feeds:
-        result.flow = (list(result.results) if outcome.flow is None
+        result.flow = ([*result.retracted, *result.results] if outcome.flow is None
                        else files.stage("flow", map(_within_years, outcome.flow)))  # fmt: skip
     if outcome.late:
         _stage_late(result, step, outcome.late, batch_time, files, sources)
@@ -114,6 +115,20 @@ def execute(
               "out": result.rows_out, "late": result.late_rows,
               "seconds": time.perf_counter() - began}  # fmt: skip
     result.instances = {name: {**instance(name, **counts), "buckets": list(buckets)}}
+    return result
+
+
+def _staged(step: Step, results: Iterable[pa.Table], files: Files) -> StageResult:
+    """Stage results; retractions apart where the new row of a key may be in another task."""
+    rows = filter(len, map(_within_years, results))
+    if not isinstance(step.kernel, MovesRows):
+        return files.stage_results((table, table) for table in rows)
+    result = StageResult()
+    for retracted, tables in groupby(rows, lambda table: table["_sign"][0].as_py() < 0):
+        part = files.stage_results((table, table) for table in tables)
+        if retracted:
+            part.retracted, part.results = part.results, []
+        result.add(part)
     return result
 
 

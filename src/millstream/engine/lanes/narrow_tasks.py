@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from millstream.engine.checkpoint.fault_points import IN_TASK, reached
 from millstream.engine.checkpoint.protocol import Head
-from millstream.engine.lanes.cutting import CutShort
+from millstream.engine.lanes.cutting import CutShort, reading
 from millstream.engine.lanes.narrow import NarrowLane
 from millstream.engine.lanes.prefetch import Prefetcher
 from millstream.engine.spark.per_run import PerRun
@@ -109,7 +109,8 @@ class NarrowTasks:
         names = ", ".join(stage.name for stage in self.plan.typed.stages.stages)
         label = self.plan.label(attempt.intent)
         future = self._thread.submit(self._collected, payload, f"{label} · {names}")
-        reply = self._spark.wait_for(future, f"{label} waits for its Spark task", self._cancel)
+        why = f"{label} waits for its Spark task"
+        reply = self._spark.wait_for(future, why, self._check_sources, self._cancel)
         return cast("list[StageOutcome] | Failure", unpickled(reply))
 
     def close(self) -> None:
@@ -129,6 +130,11 @@ class NarrowTasks:
         self._context.setLocalProperty(ATTEMPT, payload)
         [reply] = collected(self._kept)
         return reply
+
+    def _check_sources(self) -> None:
+        """Ask the sources for their ends: a topic reports that it waits for Kafka."""
+        for reader in self.readers.values():
+            reader.extent()
 
     def _cancel(self) -> None:
         self._context.cancelJobGroup(self._group)
@@ -180,7 +186,8 @@ class TaskRuns:
             if name not in self.tasks.in_tasks:
                 ranges = self.intent.sources[name].ranges
                 some = {p: (a, b) for p, (a, b) in ranges.items() if b > a}
-                found[name] = reader.scan(some, 1, self.tasks.plan.decoders[name].more)
+                with reading(self.tasks.plan.typed.stages.reads[name]):
+                    found[name] = reader.scan(some, 1, self.tasks.plan.decoders[name].more)
         return found
 
 

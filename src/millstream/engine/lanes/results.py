@@ -30,16 +30,17 @@ if TYPE_CHECKING:
 class StageResult:
     """What one task of a stage did, or all of its tasks together.
 
-    `results` go to sinks, `flow` to later stages, `late` to `rest=`; `refused` are results that a
-    sink can never accept; `exchanged` are partial results for the kernels. `segments` and `floors`
-    change the step's state tables. The step may still emit event times from `held` on, and may fire
-    at the batch clock `wake` without new rows.
+    `results` go to sinks, those that are `retracted` before all others, `flow` to later stages,
+    `late` to `rest=`; `refused` are results that a sink can never accept; `exchanged` are partial
+    results for the kernels. `segments` and `floors` change the step's state tables. The step may
+    still emit event times from `held` on, and may fire at the batch clock `wake` without new rows.
 
     `behind` counts rows behind the watermark that were still used, `applied` late changes of a
     table, `discarded` late rows that are dropped, `unplaced` rows that belong to no window.
     """
 
     results: list[StagedFile] = field(default_factory=list)
+    retracted: list[StagedFile] = field(default_factory=list)
     flow: list[StagedFile] = field(default_factory=list)
     late: list[StagedFile] = field(default_factory=list)
     refused: list[RefusedRows] = field(default_factory=list)
@@ -66,6 +67,7 @@ class StageResult:
     def add(self, other: StageResult) -> None:
         """Add the result of another task."""
         self.results += other.results
+        self.retracted += other.retracted
         self.flow += other.flow
         self.late += other.late
         self.refused += other.refused
@@ -86,7 +88,7 @@ class StageResult:
     @property
     def rows_out(self) -> int:
         """How many rows were emitted, including those that a sink refused."""
-        return rows_of(self.results)
+        return rows_of(self.results) + rows_of(self.retracted)
 
     @property
     def late_rows(self) -> int:
@@ -96,7 +98,7 @@ class StageResult:
     def files_of(self, output: str) -> list[str]:
         """The files of one output's rows, without rows that its sink refuses."""
         own = {refused.file: refused.kept for refused in self.refused if refused.output == output}
-        files = [own.get(file.entry, file) for file in self.results]
+        files = [own.get(file.entry, file) for file in (*self.retracted, *self.results)]
         return [file.entry for file in files if file is not None]
 
     def refused_by(self, output: str) -> list[StagedFile]:
@@ -111,7 +113,7 @@ class StageResult:
     def from_json(cls, body: Mapping[str, Any]) -> Self:
         """The inverse of `to_json`."""
         files = {name: [StagedFile(*file) for file in body.get(name, ())]
-                 for name in ("results", "flow", "late")}  # fmt: skip
+                 for name in ("results", "retracted", "flow", "late")}  # fmt: skip
         return cls(**{
             **body,
             **files,

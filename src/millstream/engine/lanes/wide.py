@@ -14,6 +14,7 @@ from pyspark.accumulators import AccumulatorParam
 from pyspark.sql import DataFrame
 
 from millstream.engine.lanes import exchange_files
+from millstream.engine.lanes.cutting import reading
 from millstream.engine.lanes.execution import without_origin
 from millstream.engine.lanes.results import SourceRead, StageRead, StageResult
 from millstream.engine.lanes.tasks import (
@@ -131,7 +132,8 @@ class WideLane:
             return len(entries), Flow(work.files, tuple(entries), schema, leaf.keys, steps)
         assert isinstance(leaf, Read)
         source = work.sources[leaf]
-        scan = source.reader.scan(source.ranges, self._parallel, source.decoder.more)
+        with reading(leaf):
+            scan = source.reader.scan(source.ranges, self._parallel, source.decoder.more)
         return scan.count, Decode(
             self._shared(source.decoder), source.context, work.stage.leaves.index(leaf),
             work.files, source.reports, scan.fetch, steps, accumulator,

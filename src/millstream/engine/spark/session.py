@@ -28,7 +28,7 @@ _SQL_SETTINGS = ("spark.sql.ansi.", "spark.sql.legacy.", "spark.sql.analyzer.", 
 T = TypeVar("T")
 _UTC = ("UTC", "Etc/UTC", "Z", "+00:00", "GMT", "Etc/GMT")
 _POLL_SECONDS = 0.2
-_PATIENCE_SECONDS = 3.0  # of a small batch, before it counts as waiting
+_PATIENCE_SECONDS, _STUCK_SECONDS = 2.0, 10.0  # of a small batch, before it counts as waiting
 _UI_PORT = 4040
 _MODULES = ("pyarrow.compute", "millstream.engine.lanes.narrow_tasks",
             "millstream.engine.kernels.kernels")  # fmt: skip
@@ -96,14 +96,19 @@ class Spark:
         assert self._found is not None
         return self._found
 
-    def wait_for(self, future: Future[T], why: str, cancel: Callable[[], object]) -> T:
-        """The result of work on Spark; `cancel` ends the work if the wait is ended."""
+    def wait_for(
+        self, future: Future[T], why: str, check: Callable[[], object], cancel: Callable[[], object]
+    ) -> T:
+        """The result of work on Spark. While it takes long, `check` looks for what it waits for;
+        `cancel` ends the work if `check` or `waiting` raises."""
         began = time.monotonic()
         while not wait([future], timeout=_POLL_SECONDS).done:
-            if time.monotonic() - began < _PATIENCE_SECONDS:
-                continue
+            seconds = time.monotonic() - began
             try:
-                self._waiting(why)
+                if seconds >= _PATIENCE_SECONDS:
+                    check()
+                if seconds >= _STUCK_SECONDS:
+                    self._waiting(why)
             except BaseException:
                 cancel()
                 raise

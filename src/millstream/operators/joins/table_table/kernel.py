@@ -73,6 +73,8 @@ class TableJoinKernel:
     time and the origin of the change that caused them.
     """
 
+    moves_rows = True
+
     def __init__(self, spec: TableJoin, schemas: Sequence[pa.Schema]) -> None:
         self.spec = spec
         left, right = schemas
