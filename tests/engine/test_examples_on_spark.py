@@ -24,7 +24,7 @@ from millstream.plan.stages import cut
 from millstream.sources.kafka.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from millstream.testing.local_broker import ThrowAwayBroker
 
@@ -115,19 +115,24 @@ def feed(process: subprocess.Popen[str], pipeline: ms.Pipeline, address: str) ->
 
 
 @pytest.fixture
-def made(broker: ThrowAwayBroker) -> Any:
-    """Makes the topics that a pipeline reads."""
+def made(broker: ThrowAwayBroker) -> Iterator[Callable[[ms.Pipeline], None]]:
+    """Makes the topics that a pipeline reads. Examples share names with documents: all topics of a
+    test are deleted at its end."""
+    topics = ms.Topics(broker.address)
+    before = {topic.name for topic in topics.list()}
 
     def make(pipeline: ms.Pipeline) -> None:
         for topic in topics_of(pipeline):
-            ms.Topics(broker.address).create(topic.name, partitions=2, exists_ok=True)
+            topics.create(topic.name, partitions=2, exists_ok=True)
 
-    return make
+    yield make
+    for name in {topic.name for topic in topics.list()} - before:
+        topics.delete(name)
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_an_example_runs_on_spark_once_it_has_started(
-    example: str, broker: ThrowAwayBroker, tmp_path: Path, made: Any
+    example: str, broker: ThrowAwayBroker, tmp_path: Path, made: Callable[[ms.Pipeline], None]
 ) -> None:
     file, folder, port = ROOT / "examples" / example, tmp_path / "job", free_port()
     pipeline = pipeline_in(file)
@@ -148,7 +153,7 @@ def test_an_example_runs_on_spark_once_it_has_started(
 
 
 def test_with_the_driver_as_its_engine_an_example_needs_no_java(
-    broker: ThrowAwayBroker, tmp_path: Path, made: Any
+    broker: ThrowAwayBroker, tmp_path: Path, made: Callable[[ms.Pipeline], None]
 ) -> None:
     source = (ROOT / "examples" / "hot_auctions.py").read_text()
     file, folder = tmp_path / "hot.py", tmp_path / "job"

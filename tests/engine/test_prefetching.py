@@ -239,6 +239,7 @@ def test_prefetched_rows_of_a_real_topic_are_emitted_once(
         for number in numbers:
             value = b'{"n":%d,"ts":%d,"pad":"%s"}' % (number, number, PAD)
             writer.produce(topic, value, partition=number % 2)
+        writer.flush()  # a broker refuses to abort a transaction that it has not seen
         if chance.random() < 0.2:
             writer.abort_transaction()
         else:

@@ -27,7 +27,7 @@ def test_an_alert_needs_the_columns_it_names() -> None:
     finer = ms.Alert("slow", when="slowest > 1000", by=["page", "window_start"])
     assert slow.to(finer).keys == ("page", "window_start")
     assert views.to(ms.Alert("slow", when="ms > 1000")).keys == ()
-    with pytest.raises(InvalidSpec, match=r"each key of its rows by itself: page; got by=\[\]"):
+    with pytest.raises(InvalidSpec, match=r"each key of its rows separately: page; got by=\[\]"):
         slow.to(ms.Alert("slow", when="slowest > 1000", by=[]))
     table = views.by("page").agg(n=ms.count())
     assert table.to(ms.Alert("many", when="n > 1000")).keys == ("page",)
