@@ -200,6 +200,7 @@ def test_nothing_acknowledged_is_lost_when_the_broker_is_killed(
 def test_a_paused_broker_runs_without_answering(hurt: ThrowAwayBroker, topic: str) -> None:
     hurt.pause()
     try:
+        assert eventually(lambda: not hurt.status().answering)  # its threads stop one by one
         status = hurt.status()
         assert (status.running, status.answering) == (True, False)
         assert status.pid is not None
