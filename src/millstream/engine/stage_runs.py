@@ -128,7 +128,7 @@ class StageRunner(Protocol):
     """Runs the stages of one attempt.
 
     `current` is the stage that is running, or that failed; `where` is what runs them: `spark`,
-    the driver for good (`driver`), or the driver while Spark starts (`bridge`).
+    the driver alone (`driver`), or the driver while Spark starts (`bridge`).
     """
 
     current: Stage | None

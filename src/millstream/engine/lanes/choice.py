@@ -2,7 +2,7 @@
 
 spark    small batches in one task (narrow), large ones in many (wide)
 bridge   while Spark starts: small batches, in the driver
-driver   with engine="driver": small batches in the driver for good
+driver   with engine="driver": every batch in the driver
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class Lanes:
     """The lanes of a run.
 
-    `forced` names the lane of all batches. With `on_driver` the driver runs them for good; with
+    `forced` names the lane of all batches. With `on_driver` the driver runs them all; with
     `patient` a batch that is for the wide lane waits for Spark.
     """
 
