@@ -219,6 +219,7 @@ def test_prefetched_rows_of_a_real_topic_are_emitted_once(
     broker: ThrowAwayBroker, topic: str, tmp_path: Path, spark: SparkSession, place: Any
 ) -> None:
     """Fed in transactions, some of them aborted, until a batch gets prefetched rows."""
+    spark.sparkContext.parallelize(range(2), 2).foreach(lambda number: time.sleep(0.5))
     Topics(broker.address).create(topic, partitions=2)
     rows = ms.read(ms.Topic(topic, schema="n long, ts timestamp"), time="ts")
     results = ms.Memory("out")

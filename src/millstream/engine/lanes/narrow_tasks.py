@@ -5,8 +5,8 @@
     BatchRun: Prepared      <-- one row ---  what each stage did
 
 What a run's batches share is pickled once. The job runs on a kept RDD, whose function never
-changes; an attempt travels as a local property of the job. Workers keep their connections, state
-maps, decoders and prefetched rows from batch to batch.
+changes; an attempt travels as a local property of the job. A run has a worker of its own, which
+keeps connections, state maps, decoders and prefetched rows from batch to batch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,14 @@ from millstream.engine.lanes.cutting import CutShort, reading
 from millstream.engine.lanes.narrow import NarrowLane
 from millstream.engine.lanes.prefetch import Prefetcher
 from millstream.engine.spark.per_run import PerRun
-from millstream.engine.spark.rdd_jobs import begin_task, collected, describe, pickled, unpickled
+from millstream.engine.spark.rdd_jobs import (
+    OwnWorker,
+    begin_task,
+    collected,
+    describe,
+    pickled,
+    unpickled,
+)
 from millstream.engine.spark.shipped_plan import plan_bytes
 from millstream.engine.stage_runs import StageRuns, Where
 from millstream.errors import DamagedLog, MillstreamError
@@ -98,6 +105,7 @@ class NarrowTasks:
         self._spark, self.plan, self.readers = spark, plan, readers
         self._context = spark.get().sparkContext
         self._thread = ThreadPoolExecutor(1, "narrow", initializer=self._name_jobs)
+        self._worker = OwnWorker()
         self._group = f"millstream-{uuid.uuid4().hex}"
         self.in_tasks = {source: reader.in_task() for source, reader in readers.items()
                          if isinstance(reader, ReadsInTasks)}  # fmt: skip
@@ -114,7 +122,8 @@ class NarrowTasks:
         return cast("list[StageOutcome] | Failure", unpickled(reply))
 
     def close(self) -> None:
-        """End the thread that runs the jobs."""
+        """End the thread that runs the jobs, and leave their worker to others."""
+        self._worker.close()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     # Properties of Spark's jobs belong to a thread: this one runs all jobs.
@@ -125,7 +134,8 @@ class NarrowTasks:
     def _collected(self, payload: str, description: str) -> bytes:
         if self._kept is None:
             task = RunStages(PerRun(self.plan, plan_bytes), self.in_tasks)
-            self._kept = self._context.parallelize([0], 1).mapPartitions(task)
+            rdd = self._context.parallelize([0], 1).mapPartitions(task)
+            self._kept = self._worker.placed(rdd)
         describe(self._spark.get(), description)
         self._context.setLocalProperty(ATTEMPT, payload)
         [reply] = collected(self._kept)

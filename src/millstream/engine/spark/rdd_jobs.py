@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import gc
 import pickle
+import threading
 import traceback
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from millstream.engine.spark.failures import is_spark_error, user_code
@@ -28,6 +30,8 @@ _TRIES = 3
 _WORKER_LOST = ("Python worker exited unexpectedly", "Python worker failed to connect back",
                 "ExecutorLostFailure", "Connection reset", "Broken pipe")  # fmt: skip
 _begun: list[None] = []
+_WORKER = "MILLSTREAM_WORKER"
+_choosing, _taken = threading.Lock(), set[int]()
 
 
 def begin_task() -> None:
@@ -39,6 +43,34 @@ def begin_task() -> None:
     if len(_begun) < _IMPORTING_TASKS:
         _begun.append(None)
         gc.freeze()
+
+
+class OwnWorker:
+    """A Python worker for the tasks of one run, which run one after another.
+
+    Spark gives a task the worker that has been idle longest: among shared workers a run would
+    alternate, and find what one of them keeps only every other time. Workers are shared by
+    environment, so this one has a variable of its own. The next run takes it over.
+    """
+
+    def __init__(self) -> None:
+        with _choosing:
+            self._number = next(number for number in count() if number not in _taken)
+            _taken.add(self._number)
+
+    def placed(self, rdd: RDD[T]) -> RDD[T]:
+        """The RDD, whose function will run in this worker."""
+        environment = rdd.context.environment
+        with _choosing:
+            environment[_WORKER] = str(self._number)
+            rdd.id()  # PySpark wraps the function here, with the environment
+            del environment[_WORKER]
+        return rdd
+
+    def close(self) -> None:
+        """Leave the worker to another run."""
+        with _choosing:
+            _taken.discard(self._number)
 
 
 class TaskError(MillstreamError):

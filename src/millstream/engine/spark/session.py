@@ -124,10 +124,12 @@ class Spark:
 def warmed_up(spark: SparkSession) -> SparkSession:
     """The session, after a worker has imported what batches need: the first batch on Spark is no
     slower than the others."""
-    from millstream.engine.spark.rdd_jobs import describe
+    from millstream.engine.spark.rdd_jobs import OwnWorker, describe
 
     describe(spark, "warm up")
-    spark.sparkContext.parallelize([0], 1).mapPartitions(_imported).collect()
+    worker = OwnWorker()
+    worker.placed(spark.sparkContext.parallelize([0], 1).mapPartitions(_imported)).collect()
+    worker.close()
     return spark
 
 
