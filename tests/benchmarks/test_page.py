@@ -113,7 +113,7 @@ def test_a_row_has_settings_guarantee_median_range_ratio_and_verdict(tmp_path: P
     tumbling = section(text, "tumbling")
 
     assert line(tumbling, "millstream") == (
-        "| millstream | batches of about 3 s | exactly once | 23,000 (11,500–46,000) "
+        "| millstream | on Spark (the default), batches of about 3 s | exactly once | 23,000 (11,500–46,000) "
         "| 46,000 (23,000–92,000) |  | right (9 checked) |"
     )
     assert (

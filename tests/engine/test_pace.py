@@ -138,7 +138,7 @@ def test_an_idle_run_does_not_ask_again_and_again(
     assert 1 <= looks <= 10
 
 
-def test_a_watch_survives_an_error_and_finds_what_came_meanwhile(
+def test_a_watch_survives_an_error_and_finds_the_rows_written_meanwhile(
     log: Log, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arrived, failures = WireFetcher.arrived, list[int]()
