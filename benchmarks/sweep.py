@@ -50,8 +50,9 @@ def paced(module: str, length: int) -> Paced:
     """The feed of one cell, long enough for several batches."""
     batches = math.ceil(LEAST_BATCHES * length / 1000)
     warm = max(WARM_SECONDS, batches)
+    seconds = warm + max(FEED_SECONDS - WARM_SECONDS, batches)
     return Paced(module, RATE, PARTITIONS, keys=KEYS, window_ms=WINDOW_MS, batch_ms=length,
-                 latency_ms=length, warm=warm, seconds=warm + max(FEED_SECONDS - WARM_SECONDS, batches))  # fmt: skip
+                 latency_ms=length, warm=warm, seconds=seconds)  # fmt: skip
 
 
 def _line(rounds: list[Round]) -> str:
