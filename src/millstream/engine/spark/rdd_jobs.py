@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from millstream.engine.spark.executors import lacking
 from millstream.engine.spark.failures import is_spark_error, user_code
 from millstream.errors import MillstreamError, Unavailable
 
@@ -126,7 +127,7 @@ class RddJobs:
         return [cast("T", unpickled(reply)) for reply in collected(union)]
 
 
-def collected(rdd: RDD[bytes]) -> list[bytes]:
+def collected(rdd: RDD[T]) -> list[T]:
     """What the tasks of an RDD return; run again if a worker process was lost.
 
     On a cluster Spark repeats a lost task by itself, in local mode it does not. What an earlier
@@ -134,6 +135,7 @@ def collected(rdd: RDD[bytes]) -> list[bytes]:
 
     Raises:
         Unavailable: Spark could not run the tasks.
+        SetupFailed: a worker lacks what tasks need.
     """
     for left in reversed(range(_TRIES)):
         try:
@@ -141,6 +143,8 @@ def collected(rdd: RDD[bytes]) -> list[bytes]:
         except Exception as error:
             if not is_spark_error(error):
                 raise
+            if (lack := lacking(str(error))) is not None:
+                raise lack from error
             if left and any(words in str(error) for words in _WORKER_LOST):
                 continue
             raise Unavailable(
