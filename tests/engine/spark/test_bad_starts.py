@@ -43,11 +43,17 @@ from pyspark.sql import SparkSession
 
 spark = SparkSession.builder.master("local[1]").getOrCreate()
 made = runpy.run_path(sys.argv[1])
-try:
-    made["pipeline"].run(spark=spark, until="finished", checkpoint=sys.argv[2])
-except Exception as error:
-    print(f"{type(error).__name__}: {error}")
+
+def run():
+    try:
+        made["pipeline"].run(spark=spark, until="finished", checkpoint=sys.argv[2])
+    except Exception as error:
+        print(f"{type(error).__name__}: {error}")
+
+run()
 print(len(made["found"]), spark.range(7).count())
+spark.stop()
+run()
 """
 
 
@@ -152,7 +158,7 @@ def test_an_executor_without_the_package_is_named_before_the_first_batch_on_it(
     assert_nothing_lost(tmp_path, spark)
 
 
-def test_a_session_handed_in_whose_workers_lack_the_package_is_refused_and_stays(
+def test_a_session_handed_in_is_refused_and_stays_if_its_workers_lack_the_package(
     tmp_path: Path, bare: str, spark: SparkSession
 ) -> None:
     file = tmp_path / "fifty.py"
@@ -162,8 +168,9 @@ def test_a_session_handed_in_whose_workers_lack_the_package_is_refused_and_stays
         capture_output=True, text=True, check=False, env=environment(PYSPARK_PYTHON=bare),
     )  # fmt: skip
 
-    sentence, counts = done.stdout.splitlines()
+    sentence, counts, stopped = done.stdout.splitlines()
     assert sentence.startswith("SetupFailed: Spark's Python workers need the Python and the "
                                "packages of the driver; got no module named '")  # fmt: skip
     assert counts == "0 7"
+    assert stopped.startswith("InvalidSpec: a pipeline needs a Spark session that runs; got one ")
     assert_nothing_lost(tmp_path, spark)
