@@ -10,6 +10,7 @@ import gc
 import pickle
 import threading
 import traceback
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 T = TypeVar("T")
-DESCRIPTION = "spark.job.description"
+DESCRIPTION, CALL_SITE = "spark.job.description", "callSite.short"
 _IMPORTING_TASKS = 2
 _TRIES = 3
 _WORKER_LOST = ("Python worker exited unexpectedly", "Python worker failed to connect back",
@@ -193,3 +194,16 @@ def pickled(reply: object) -> bytes:
 def describe(spark: SparkSession, text: str | None) -> None:
     """Say in Spark's UI what the next jobs of this thread are for."""
     spark.sparkContext.setLocalProperty(DESCRIPTION, cast("str", text))
+
+
+@contextmanager
+def own_call_site() -> Iterator[None]:
+    """Let jobs have the call site of this thread's properties: PySpark would set the line of our
+    code that starts them."""
+    from pyspark.traceback_utils import SCCallSiteSync
+
+    SCCallSiteSync._spark_stack_depth += 1
+    try:
+        yield
+    finally:
+        SCCallSiteSync._spark_stack_depth -= 1

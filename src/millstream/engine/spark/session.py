@@ -12,7 +12,7 @@ from concurrent.futures import wait
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from millstream.engine.spark.master import check_master
 from millstream.errors import InvalidSpec, SetupFailed
@@ -55,6 +55,7 @@ class Spark:
     ) -> None:
         self._factory, self._waiting = start, waiting
         self._found: SparkSession | None = None
+        self._ui: tuple[str | None] | None = None
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
 
@@ -68,7 +69,9 @@ class Spark:
     @property
     def spark_ui(self) -> str | None:
         """The address of Spark's own page; None if it is off, or before Spark has started."""
-        return None if self._found is None else ui_address(self._found)
+        if self._ui is None and self._found is not None:
+            self._ui = (ui_address(self._found),)
+        return None if self._ui is None else self._ui[0]
 
     @property
     def ready(self) -> bool:
@@ -132,16 +135,23 @@ def warmed_up(spark: SparkSession) -> SparkSession:
         SetupFailed: the worker lacks something, or has another version of it.
     """
     from millstream.engine.spark.executors import check_version
-    from millstream.engine.spark.rdd_jobs import OwnWorker, collected, describe
+    from millstream.engine.spark.rdd_jobs import (
+        CALL_SITE,
+        OwnWorker,
+        collected,
+        own_call_site,
+    )
+    from millstream.sources.spark.frames import described
 
-    describe(spark, "warm up")
-    worker = OwnWorker()
-    tasks = spark.sparkContext.parallelize([0], 1).mapPartitions(_imported)
+    context, worker = spark.sparkContext, OwnWorker()
+    tasks = context.parallelize([0], 1).mapPartitions(_imported)
+    context.setLocalProperty(CALL_SITE, "warm up")
     try:
-        [version] = collected(worker.placed(tasks))
+        with described(spark, "warm up"), own_call_site():
+            [version] = collected(worker.placed(tasks))
     finally:
         worker.close()
-        describe(spark, None)
+        context.setLocalProperty(CALL_SITE, cast("str", None))
     check_version(version)
     _checked.add(spark.sparkContext.applicationId)
     return spark
