@@ -31,25 +31,25 @@ pytestmark = pytest.mark.spark
 
 @dataclass(frozen=True)
 class Held:
-    """Fetches once the source has been asked for its ends while a task waits."""
+    """Fetches once the ends of the source are read while a task waits."""
 
     fetch: Fetching
     folder: Path
 
     def __call__(self, numbers: Iterable[int]) -> Iterator[pa.RecordBatch]:
         (self.folder / "held").touch()
-        until((self.folder / "asked").exists, "the source to be asked", 60)
+        until((self.folder / "read").exists, "its ends to be read", 60)
         return iter(self.fetch(numbers))
 
 
-class AskedReader(LogReader):
-    """A topic whose tasks wait until it is asked for its ends."""
+class WatchedReader(LogReader):
+    """A topic whose tasks wait until its ends are read."""
 
     folder: Path
 
     def extent(self) -> Extent:
         if (self.folder / "held").exists():
-            (self.folder / "asked").touch()
+            (self.folder / "read").touch()
         return super().extent()
 
     def scan(self, ranges: Ranges, slices: int, more: Sequence[str] = ()) -> Scan:
@@ -57,11 +57,11 @@ class AskedReader(LogReader):
         return Scan(found.count, Held(found.fetch, self.folder))
 
 
-def test_sources_are_asked_while_the_tasks_of_a_wide_batch_wait(
+def test_the_ends_of_sources_are_read_while_the_tasks_of_a_wide_batch_wait(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def reader(self: Environment, name: str, read: Read) -> LogReader:
-        made = AskedReader(self.log, name)
+        made = WatchedReader(self.log, name)
         made.folder = tmp_path
         return made
 
@@ -71,7 +71,7 @@ def test_sources_are_asked_while_the_tasks_of_a_wide_batch_wait(
     small.feed()
     small.finish()
 
-    assert (tmp_path / "asked").exists()
+    assert (tmp_path / "read").exists()
     assert small.green()
 
 
