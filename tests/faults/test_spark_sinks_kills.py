@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.faults.feed import Feed
 
 Rows = list[tuple[Any, Any]]
-MOMENTS = [(point, turn) for turn in (1, 2, 3) for point in (BEFORE, SENT, AFTER)]
+MOMENTS = [(BEFORE, 1), (SENT, 1), (AFTER, 1), (BEFORE, 2), (SENT, 2), (AFTER, 2), (AFTER, 3)]
 
 
 @dataclass
@@ -129,6 +129,7 @@ def in_batch(folder: Path) -> set[int]:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1800)
 def test_nothing_is_lost_by_kills_at_every_step_of_every_sink(
     to_frames: Config, feed: Feed, tmp_path: Path
 ) -> None:
