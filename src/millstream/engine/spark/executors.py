@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
 
-import millstream
 from millstream.errors import SetupFailed
 
 _NEED = "Spark's Python workers need the Python and the packages of the driver"
@@ -32,14 +32,19 @@ def lacking(text: str) -> SetupFailed | None:
     return None
 
 
+def version() -> str:
+    """The version of this package in this process; a copy sent to executors has no metadata."""
+    return str(sys.modules["millstream"].__version__)
+
+
 def check_version(found: str) -> None:
     """Refuse workers with another version of the package.
 
     Raises:
         SetupFailed: names both versions.
     """
-    if found != millstream.__version__:
-        raise needs(f"millstream {found} on an executor and {millstream.__version__} on the driver")
+    if found != version():
+        raise needs(f"millstream {found} on an executor and {version()} on the driver")
 
 
 def needs(got: str) -> SetupFailed:

@@ -172,14 +172,14 @@ def check_workers(spark: SparkSession) -> None:
 
 
 def _imported(numbers: Iterable[int]) -> Iterator[str]:
-    from millstream import __version__
+    from millstream.engine.spark.executors import version
     from millstream.engine.spark.rdd_jobs import begin_task
 
     list(numbers)
     for module in _MODULES:
         import_module(module)
     begin_task()
-    yield __version__
+    yield version()
 
 
 def session(
