@@ -5,7 +5,7 @@ once the watermark of the clicks shows that none can follow. Run it:
 
     python examples/click_through.py
 
-It drives the pipeline by hand, on topics in memory, and prints
+It drives the pipeline by hand on a local Spark, on topics in memory, and prints
 
     pasta   2026-01-01  1 searches, 0 clicked: 0 %
     pizza   2026-01-01  2 searches, 1 clicked: 50 %

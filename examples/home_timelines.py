@@ -5,8 +5,8 @@ either table changes only the affected timelines. Run it:
 
     python examples/home_timelines.py
 
-It drives the pipeline by hand, on topics in memory, and prints each reader's timeline after
-every change, the newest tweet first:
+It drives the pipeline by hand on a local Spark, on topics in memory, and prints each reader's
+timeline after every change, the newest tweet first:
 
     ann tweets 1, bob and cid follow her   bob: 1 | cid: 1
     ann tweets 2                           bob: 2 1 | cid: 2 1

@@ -9,6 +9,8 @@ and in other terminals
     echo '{"auction": 1, "bidder": 7, "price": 5.0, "ts": "2026-01-01T00:00:01Z"}' \\
         | millstream produce bids
     millstream tail hot --from-beginning
+
+Every batch is a Spark job; `millstream run` prints the address of the Spark UI.
 """
 
 import millstream as ms

@@ -1,4 +1,4 @@
-"""A web shop: every page view is an event that several pipelines process.
+"""A web shop: every page view is an event that several pipelines process, each on Spark.
 
 `millstream demo` runs both pipelines of this file and opens the shop. To run them by hand:
 

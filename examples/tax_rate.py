@@ -5,7 +5,8 @@ sale's own time; `lookup` the one in the table when the sale is processed. Run i
 
     python examples/tax_rate.py
 
-It runs the same sales twice, as they happened and as a replay of the whole log, and prints
+It runs the same sales twice on a local Spark, as they happened and as a replay of the whole log,
+and prints
 
     live    as_of   sale 1 at 19 %, sale 2 at 16 %
     live    lookup  sale 1 at 19 %, sale 2 at 16 %

@@ -80,6 +80,15 @@ def test_quick_batches_share_a_line_and_the_last_is_always_reported() -> None:
     assert [line.split(" · ")[0] for line in said] == ["batch 1", "batch 21", "batch 30"]
 
 
+def test_a_phase_that_is_reported_again_is_printed_once() -> None:
+    said = list[str]()
+    lines = PlainLines(said.append, Clock())
+    for phase in ("starting Spark", "batch 1 waits", "batch 1 waits", "running", "batch 1 waits"):
+        lines.phase(phase)
+
+    assert said == ["starting Spark …", "batch 1 waits …", "running …", "batch 1 waits …"]
+
+
 def test_a_long_phase_is_reported_again_ever_more_rarely() -> None:
     clock, said = Clock(), list[str]()
     lines = PlainLines(said.append, clock)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from tests.faults import sabotage
-from tests.faults.sinks_outputs import outputs_of
+from tests.faults.sinks_outputs import frames_of, outputs_of
 
 import millstream as ms
 
@@ -40,7 +40,8 @@ class Config:
     needs no Java. A lane or faults in tasks mean Spark.
     `budget` is the size of a batch in bytes, `narrow` that of the largest one for the narrow
     lane, `task_faults` how tasks fail, `sabotage` the guards that are switched off. With `tables`,
-    a folder and the address of a database, results go to every kind of sink.
+    a folder and the address of a database, results go to every kind of sink. With `frames`, a
+    folder, they go to `Spark` and `ForeachBatch` only.
     """
 
     kafka: str
@@ -57,6 +58,7 @@ class Config:
     task_faults: str | None = None
     sabotage: tuple[str, ...] = field(default=())
     tables: tuple[str, str] | None = None
+    frames: str | None = None
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -77,6 +79,9 @@ def pipeline_of(config: Config) -> ms.Pipeline:
         rows = rows.transform(with_task_faults(Path(config.events).parent, config.task_faults))
     windows = rows.by("key").window(ms.tumbling(SIZE)).agg(n=ms.count(), total=ms.sum("amount"))
     once = rows.distinct(by="id")
+    if config.frames is not None:
+        outputs = frames_of(config.frames, windows, once)
+        return ms.Pipeline(config.name, *outputs, batch="1 second")
     return ms.Pipeline(
         config.name,
         windows.to(ms.Topic(f"{config.name}.windows")),

@@ -33,6 +33,7 @@ from millstream.engine.set_aside import SetAside
 from millstream.engine.spark.session import (
     Spark,
     check_startable,
+    check_workers,
     existing_session,
     session,
     warmed_up,
@@ -152,9 +153,11 @@ class Job:
     def _run_batches(self) -> None:
         if self.temporary is not None:
             self.temporary.begin()
-        spark = self._session = self._spark()
+        with suppress(_StoppedWaiting):
+            self._session = self._spark()
         if self._stop.is_set():
             return
+        spark = self._session
         self._on_phase("checking the types of the pipeline")
         with explain_type_errors(spark, self._pipeline):
             engine = Engine(self._pipeline, self._checkpoint, spark, self._environment,
@@ -166,6 +169,7 @@ class Job:
     def _spark(self) -> Spark:
         """The session of this run: given, or started, beside the first batches if possible."""
         if self._given:
+            check_workers(self._session.get())
             return self._session
         name, outputs = self._pipeline.name, self._pipeline.outputs
         stages = cut(outputs)
@@ -174,8 +178,10 @@ class Job:
         spark = Spark(lambda: warmed_up(session(sql=sql, name=name)), self._wait)
         if here and self._pipeline.engine == "driver":
             return spark
-        check_startable()
-        if here and self._lane != "wide" and existing_session() is None:
+        running = existing_session() is not None
+        if not running:
+            check_startable(self._wait)
+        if here and self._lane != "wide" and not running:
             spark.start()
         else:
             self._on_phase("starting Spark")

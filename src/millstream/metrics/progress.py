@@ -105,8 +105,10 @@ class ProgressDisplay(ABC):
         self._ticker = threading.Thread(target=self._tick, name="progress", daemon=True)
 
     def phase(self, doing: str) -> None:
-        """The run enters a phase that may take a while."""
+        """The run enters a phase that may take a while, or reports again that it is in it."""
         with self._lock:
+            if doing == self._doing:
+                return
             self._doing, self._since = doing, self._clock()
             self._began(doing)
 

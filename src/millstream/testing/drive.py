@@ -13,7 +13,7 @@ from millstream.engine.checkpoint.source_notes import SourceNotes
 from millstream.engine.engine import Engine
 from millstream.engine.inspection.without_spark import without_spark
 from millstream.engine.lanes.planner import Sizing
-from millstream.engine.spark.session import Spark, session
+from millstream.engine.spark.session import Spark, check_workers, session
 from millstream.errors import InvalidInput
 from millstream.metrics.facts import lane_name
 from millstream.plan.stages import cut
@@ -72,6 +72,8 @@ class Drive:
         checkpoint = Checkpoint(self._folder / "checkpoint")
         no_java = self._pipeline.engine == "driver" and without_spark(cut(self._pipeline.outputs))
         spark = Spark(session) if no_java else Spark.of(self._spark or session())
+        if self._spark is not None:
+            check_workers(self._spark)
         engine = Engine(self._pipeline, checkpoint, spark, self._environment,
                         lane=self._lane, sizing=Sizing(1.0, limited=False))  # fmt: skip
         engine.open()

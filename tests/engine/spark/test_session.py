@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from millstream.engine.spark.session import Spark
-from millstream.errors import SetupFailed
+from millstream.engine.spark.session import Spark, check_startable
+from millstream.errors import InvalidSpec, SetupFailed
 
 SESSION = cast("Any", "a session")
 
@@ -100,3 +100,12 @@ def test_a_failed_start_raises_on_the_next_use() -> None:
         assert spark.ready
     with pytest.raises(SetupFailed, match="Spark needs memory"):
         spark.get()
+
+
+def test_settings_are_checked_before_the_bridge(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the thread that starts Spark the check would come beside the first batches."""
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--conf spark.sql.legacy.x=1 pyspark-shell")
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+
+    with pytest.raises(InvalidSpec, match=r"got spark\.sql\.legacy\.x=1; leave it out"):
+        check_startable()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+import json
 import os
 import subprocess
 import sys
 import urllib.request
-from typing import TYPE_CHECKING
+import uuid
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pytest
 
@@ -73,3 +76,46 @@ def test_it_is_off_where_sparks_own_setting_says_so(by: str, tmp_path: Path) -> 
                           timeout=240, check=False, env=environment)  # fmt: skip
 
     assert (done.returncode, done.stdout.strip()) == (0, "None"), done.stderr
+
+
+def jobs_of(spark: SparkSession, pipeline: str) -> list[dict[str, Any]]:
+    """The jobs of a pipeline, by Spark's REST API, each with the details of its last stage."""
+    address = f"{ui_address(spark)}/api/v1/applications/{spark.sparkContext.applicationId}"
+    with urllib.request.urlopen(f"{address}/jobs", timeout=60) as answer:
+        jobs = [job for job in json.load(answer) if job.get("description", "").startswith(pipeline)]
+    for job in jobs:
+        with urllib.request.urlopen(f"{address}/stages/{job['stageIds'][-1]}", timeout=60) as found:
+            job["details"] = json.load(found)[0]["details"]
+    return jobs
+
+
+@pytest.mark.parametrize(("lane", "condition"), [
+    ("narrow", "n > 1"), ("narrow", "abs(n) > 1"), ("wide", "n > 1"), ("wide", "abs(n) > 1"),
+])  # fmt: skip
+def test_a_job_shows_the_step_and_the_line_on_which_it_was_written(
+    lane: Literal["narrow", "wide"], condition: str, spark: SparkSession
+) -> None:
+    """With SQL that Arrow runs, and with SQL that Spark runs."""
+    name = f"counted-{uuid.uuid4().hex[:8]}"
+    numbers = ms.read(ms.Memory([{"n": -2}, {"n": 2}], schema="n int"))
+    counts = numbers.where(condition).distinct(by="n")  # the line of the step
+    job = Job(ms.Pipeline(name, counts.to(ms.Memory())), until="finished", lane=lane)
+    job.run()
+
+    lines = inspect.getsource(sys.modules[__name__]).splitlines()
+    line = next(at for at, text in enumerate(lines, 1) if text.endswith("# the line of the step"))
+    jobs = jobs_of(spark, f"{name} · batch ")
+    assert jobs
+    for found in jobs:
+        assert found["name"].endswith(f" at test_ui.py:{line}"), found
+        assert found["details"].endswith(f" at {__file__}:{line}"), found
+
+
+def test_jobs_of_the_users_own_keep_their_call_site(spark: SparkSession) -> None:
+    spark.sparkContext.setJobDescription("one of mine")
+    spark.sparkContext.parallelize([1, 2]).sum()
+    spark.sparkContext.setLocalProperty("spark.job.description", cast("str", None))
+
+    [found] = jobs_of(spark, "one of mine")
+    assert found["name"].startswith("sum at ")
+    assert "test_ui.py:" in found["name"]

@@ -1,4 +1,4 @@
-"""`millstream demo`: a web shop that produces page views, and two jobs that process them."""
+"""`millstream demo`: a web shop that produces page views, and two jobs on Spark."""
 
 import shutil
 import signal
@@ -61,8 +61,8 @@ def demo(
     """See it work: a shop's page views, counted by event time on a live page.
 
     Starts the local stack if it is not running, then a shop that produces page views (some
-    late, some malformed, some from phones with wrong clocks), and submits two jobs: views are
-    stored and counted, searches joined with clicks, and the owner gets a mail when pages fail.
+    late, some malformed, some from phones with wrong clocks), and submits two jobs on Spark: views
+    are stored and counted, searches joined with clicks, and the owner gets a mail when pages fail.
     One job is killed and restarts without losing a row. Enter closes and reopens the shop.
     Ctrl-C stops everything and leaves no process.
     """
@@ -239,6 +239,7 @@ def _watch(shop: Shop, seconds: float | None, kill_after: float) -> None:
     """Report every few seconds until the demo ends; kill a job on the way."""
     began = said = time.monotonic()
     killed = kill_after == 0
+    on_spark: set[str] = set()
     while seconds is None or time.monotonic() - began < seconds:
         _refuse_failed(shop)
         if not killed and time.monotonic() - began >= kill_after and _has_read(JOBS[0]):
@@ -247,7 +248,16 @@ def _watch(shop: Shop, seconds: float | None, kill_after: float) -> None:
         if time.monotonic() - said > _REPORT_EVERY:
             said = time.monotonic()
             say(_line(shop))
+            _print_spark(on_spark)
         time.sleep(_POLL)
+
+
+def _print_spark(printed: set[str]) -> None:
+    """Say once per process of a job that Spark has started, and where its UI is."""
+    for row in _jobs():
+        if row["spark_ui"] is not None and row["spark_ui"] not in printed:
+            printed.add(row["spark_ui"])
+            say(f"{row['job']} is on Spark, whose UI is at {row['spark_ui']}")
 
 
 def _toggle_on_enter(shop: Shop) -> None:

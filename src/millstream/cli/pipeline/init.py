@@ -74,7 +74,7 @@ def _next(folder: Path, name: str) -> str:
         ("millstream check pipeline.py", "columns and types"),
         ("millstream up", "a real Kafka on this machine"),
         (f"millstream topics create {name}.views", "the topic it reads"),
-        ("millstream run pipeline.py", "until Ctrl-C"),
+        ("millstream run pipeline.py", "on Spark, until Ctrl-C"),
     ]
     if folder.resolve() != Path.cwd():
         steps.insert(0, (f"cd {folder}", ""))

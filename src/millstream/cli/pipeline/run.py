@@ -245,9 +245,13 @@ class _Stop:
         self._job.stop()
 
     def watch(self) -> None:
-        """Wait until the job has ended; report that it is stopping once a signal has arrived."""
-        reported = False
+        """Wait until the job has ended; report where the Spark UI is, and that the job is stopping
+        once a signal has arrived."""
+        reported = seen = False
         while not self._job.ended(0.1):
+            if not seen and (address := self._job.spark_ui) is not None:
+                seen = True
+                say(f"Spark UI: {address}")
             if self.signal is not None and not reported:
                 reported = True
                 first = (

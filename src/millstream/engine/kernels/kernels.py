@@ -10,6 +10,7 @@ from millstream.engine.kernels.joins import join_kernel
 from millstream.engine.kernels.tables import table_kernel
 from millstream.engine.kernels.windows import window_kernel
 from millstream.engine.spark.frames import build, packed, unpacked
+from millstream.engine.spark.row_wise import check_repeatable
 from millstream.engine.spark.session import check_session
 from millstream.operators.distinct.kernel import DistinctKernel
 from millstream.operators.ordered.kernel import OrderedKernel
@@ -119,7 +120,9 @@ class Typed:
             leaf: packed(spark.createDataFrame(self._leaf(leaf).empty_table()), side.carried)
             for leaf in side.leaves
         }
-        made = unpacked(build(side.tree, frames, 0), side.carried)
+        built = build(side.tree, frames, 0)
+        check_repeatable(side.tree, built, lambda node: build(node, frames, 0))
+        made = unpacked(built, side.carried)
         from pyspark.sql.pandas.types import to_arrow_schema
 
         schema: pa.Schema = to_arrow_schema(made.schema, timezone="UTC")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from millstream.engine.lanes.narrow_tasks import NarrowTasks
     from millstream.engine.lanes.planner import Sizing
     from millstream.engine.lanes.prefetch import Prefetcher
+    from millstream.engine.lanes.wide import WideLane
     from millstream.engine.lanes.work import Lane
     from millstream.engine.spark.session import Spark
     from millstream.engine.stage_runs import RunPlan, StageRunner
@@ -47,7 +48,8 @@ class Lanes:
     ) -> None:
         self._spark, self._sizing, self._forced = spark, sizing, forced
         self._on_driver, self._patient = on_driver, patient
-        self._made: dict[str, Lane] = {"narrow": NarrowLane(spark)}
+        self._narrow = NarrowLane(spark)
+        self._wide: dict[int | None, WideLane] = {}
         self._tasks: NarrowTasks | None = None
 
     def open(self, plan: RunPlan, readers: Mapping[str, Reader]) -> None:
@@ -55,9 +57,11 @@ class Lanes:
         self._plan, self._readers = plan, readers
 
     def close(self) -> None:
-        """End what runs narrow batches."""
+        """End the threads that run Spark jobs."""
         if self._tasks is not None:
             self._tasks.close()
+        for lane in self._wide.values():
+            lane.end()
 
     def choose(self, waiting: Mapping[str, Ranges]) -> tuple[str, dict[str, Ranges], bool]:
         """The lane and the ranges of a batch, and whether something is left over."""
@@ -113,9 +117,11 @@ class Lanes:
 
     def _lane(self, name: str) -> Lane:
         """A lane by its name; the wide one waits for Spark."""
-        kind = "tasks" if name == "narrow" and self._on_spark() else name
-        if kind not in self._made:
+        if name == "narrow" and not self._on_spark():
+            return self._narrow
+        parallel = 1 if name == "narrow" else None
+        if parallel not in self._wide:
             from millstream.engine.lanes.wide import WideLane
 
-            self._made[kind] = WideLane(self._spark, parallel=1 if kind == "tasks" else None)
-        return self._made[kind]
+            self._wide[parallel] = WideLane(self._spark, self._readers, parallel=parallel)
+        return self._wide[parallel]

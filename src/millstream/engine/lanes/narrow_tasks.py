@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import base64
 import pickle
-import uuid
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
@@ -25,15 +23,9 @@ from millstream.engine.checkpoint.protocol import Head
 from millstream.engine.lanes.cutting import CutShort, reading
 from millstream.engine.lanes.narrow import NarrowLane
 from millstream.engine.lanes.prefetch import Prefetcher
+from millstream.engine.spark.job_thread import CallSite, JobThread
 from millstream.engine.spark.per_run import PerRun
-from millstream.engine.spark.rdd_jobs import (
-    OwnWorker,
-    begin_task,
-    collected,
-    describe,
-    pickled,
-    unpickled,
-)
+from millstream.engine.spark.rdd_jobs import OwnWorker, begin_task, collected, pickled, unpickled
 from millstream.engine.spark.shipped_plan import plan_bytes
 from millstream.engine.stage_runs import StageRuns, Where
 from millstream.errors import DamagedLog, MillstreamError
@@ -102,11 +94,11 @@ class NarrowTasks:
     """Runs small batches of one run in Spark tasks."""
 
     def __init__(self, spark: Spark, plan: RunPlan, readers: Mapping[str, Reader]) -> None:
-        self._spark, self.plan, self.readers = spark, plan, readers
+        self.plan, self.readers = plan, readers
         self._context = spark.get().sparkContext
-        self._thread = ThreadPoolExecutor(1, "narrow", initializer=self._name_jobs)
+        self._thread = JobThread(spark, readers)
+        self._site = CallSite.of(plan.typed.stages.stages)
         self._worker = OwnWorker()
-        self._group = f"millstream-{uuid.uuid4().hex}"
         self.in_tasks = {source: reader.in_task() for source, reader in readers.items()
                          if isinstance(reader, ReadsInTasks)}  # fmt: skip
         self._kept: RDD[bytes] | None = None
@@ -116,38 +108,23 @@ class NarrowTasks:
         payload = base64.b64encode(pickle.dumps(attempt, pickle.HIGHEST_PROTOCOL)).decode()
         names = ", ".join(stage.name for stage in self.plan.typed.stages.stages)
         label = self.plan.label(attempt.intent)
-        future = self._thread.submit(self._collected, payload, f"{label} · {names}")
-        why = f"{label} waits for its Spark task"
-        reply = self._spark.wait_for(future, why, self._check_sources, self._cancel)
+        reply = self._thread.run(
+            self._collected, f"{label} · {names}", self._site, label, {ATTEMPT: payload}
+        )
         return cast("list[StageOutcome] | Failure", unpickled(reply))
 
     def close(self) -> None:
         """End the thread that runs the jobs, and leave their worker to others."""
         self._worker.close()
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._thread.close()
 
-    # Properties of Spark's jobs belong to a thread: this one runs all jobs.
-
-    def _name_jobs(self) -> None:
-        self._context.setLocalProperty("spark.jobGroup.id", self._group)
-
-    def _collected(self, payload: str, description: str) -> bytes:
+    def _collected(self) -> bytes:
         if self._kept is None:
             task = RunStages(PerRun(self.plan, plan_bytes), self.in_tasks)
             rdd = self._context.parallelize([0], 1).mapPartitions(task)
             self._kept = self._worker.placed(rdd)
-        describe(self._spark.get(), description)
-        self._context.setLocalProperty(ATTEMPT, payload)
         [reply] = collected(self._kept)
         return reply
-
-    def _check_sources(self) -> None:
-        """Ask the sources for their ends: a topic reports that it waits for Kafka."""
-        for reader in self.readers.values():
-            reader.extent()
-
-    def _cancel(self) -> None:
-        self._context.cancelJobGroup(self._group)
 
 
 @dataclass

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from millstream.engine.checkpoint.staging import StagedFile
 from millstream.engine.dead_letters.refused import RefusedRows
-from millstream.engine.lanes.exchange_files import Exchanged
+from millstream.engine.lanes.exchange import Exchanged
 from millstream.event_time.batch_time import END_OF_TIME
 from millstream.metrics.instances import add as add_instance
 from millstream.sources.decode import Report

@@ -1,8 +1,8 @@
 """What the tasks of wide batches run in Spark's Python workers, as importable classes.
 
     Decode, Flow       numbered slices → rows
-    Exchange, Leave    rows → exchange files, or staged rows
-    Close              exchange files of one part of the state → results, state
+    Send, Leave        rows → the exchange, or staged rows
+    Close              the exchanged rows of one part of the state → results, state
 
 Files have unique names, and only those that a finished task returns are used: a task that runs
 twice, by a retry or by speculation, leaves an orphaned file and nothing else. Tasks without Spark
@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import pyarrow as pa
 
-from millstream.engine.lanes import exchange_files
 from millstream.engine.lanes.execution import execute, leaving, prepare, read_flow
 from millstream.engine.lanes.results import SourceRead, StageResult
 from millstream.engine.spark.rdd_jobs import begin_task
@@ -31,12 +30,11 @@ from millstream.state.sorting import hashes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
 
     from numpy.typing import NDArray
     from pyspark.accumulators import Accumulator
 
-    from millstream.engine.lanes.exchange_files import Exchanged
+    from millstream.engine.lanes.exchange import Exchange, Exchanged
     from millstream.engine.lanes.work import Files, Step
     from millstream.engine.spark.per_run import PerRun
     from millstream.event_time.batch_time import BatchTime
@@ -137,13 +135,14 @@ class Flow:
 
 
 @dataclass(frozen=True)
-class Exchange:
-    """Writes partial results to a file, split by the part of the state that owns their keys."""
+class Send:
+    """Sends partial results, split by the part of the state that owns their keys."""
 
     step: Step
     side: int
     batch_time: BatchTime
     files: Files
+    exchange: Exchange
     sources: tuple[str, ...]
     parallel: int
 
@@ -165,10 +164,11 @@ class Exchange:
             if prepared.broadcast is not None and prepared.broadcast.num_rows:
                 broadcast.append(prepared.broadcast)
         if any(outgoing):
-            result.exchanged.append(exchange_files.write(self._path(), outgoing, self.side))
+            result.exchanged.append(self.exchange.send(outgoing, self.side))
         if broadcast:
-            result.exchanged.append(exchange_files.write(
-                self._path(), [broadcast], self.step.sides, broadcast=True))  # fmt: skip
+            result.exchanged.append(
+                self.exchange.send([broadcast], self.step.sides, broadcast=True)
+            )
         counts = {"in": result.rows_in, "out": out, "late": result.late_rows,
                   "dead": reads.total.report.bad}  # fmt: skip
         return _by_this_task(result, counts, began)
@@ -176,9 +176,6 @@ class Exchange:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         begin_task()
         yield reported(self.result(_combined(batches), Reads()))
-
-    def _path(self) -> Path:
-        return self.files.staged / self.files.name("exchange")
 
 
 @dataclass(frozen=True)
@@ -209,7 +206,7 @@ class ReadPart:
     """One task of the job that reads a side without Spark SQL."""
 
     rows: Rows
-    last: Exchange | Leave
+    last: Send | Leave
 
     def __call__(self, numbers: Iterable[int]) -> tuple[StageResult, SliceReads]:
         reads = Reads()
@@ -224,6 +221,7 @@ class Close:
     step: Step
     batch_time: BatchTime
     files: Files
+    exchange: Exchange
     sources: tuple[str, ...]
     parallel: int
     exchanged: tuple[Exchanged, ...]
@@ -231,9 +229,7 @@ class Close:
     def __call__(self, numbers: Iterable[int]) -> StageResult:
         parts = []
         for pid in numbers:
-            sides = exchange_files.sides(
-                self.files.staged, self.exchanged, pid, count=self.step.sides
-            )
+            sides = self.exchange.receive(self.exchanged, pid, self.step.sides)
             buckets = owned(pid, self.step.buckets, self.parallel)
             parts.append(
                 execute(self.step, sides, buckets, self.batch_time, self.files, self.sources)

@@ -13,37 +13,42 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from pyspark.accumulators import AccumulatorParam
 from pyspark.sql import DataFrame
 
-from millstream.engine.lanes import exchange_files
 from millstream.engine.lanes.cutting import reading
+from millstream.engine.lanes.exchange_files import ExchangeFiles
 from millstream.engine.lanes.execution import without_origin
 from millstream.engine.lanes.results import SourceRead, StageRead, StageResult
 from millstream.engine.lanes.tasks import (
     PART,
     Close,
     Decode,
-    Exchange,
     Flow,
     Leave,
     ReadPart,
+    Send,
     SliceReads,
     read_report,
 )
 from millstream.engine.spark.failures import user_code
 from millstream.engine.spark.frames import build, packed, unpacked
+from millstream.engine.spark.job_thread import CallSite, JobThread
 from millstream.engine.spark.per_run import PerRun
-from millstream.engine.spark.rdd_jobs import RddJobs, describe
+from millstream.engine.spark.rdd_jobs import RddJobs
 from millstream.engine.spark.session import parallelism
 from millstream.plan.graph import Read, Stateful
 from millstream.schema import Schema
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     import pyarrow as pa
     from pyspark.accumulators import Accumulator
 
+    from millstream.engine.lanes.exchange import Exchange
     from millstream.engine.lanes.work import Work
     from millstream.engine.spark.session import Spark
     from millstream.event_time.batch_time import BatchTime
     from millstream.plan.graph import Node
+    from millstream.sources.spec import Reader
     from millstream.sql.arrow.values import ArrowSteps
 
 T = TypeVar("T")
@@ -63,19 +68,21 @@ class _BySlice(AccumulatorParam[SliceReads]):
 class WideLane:
     """Runs a stage as Spark jobs: with `parallel=1` each job has one task."""
 
-    def __init__(self, spark: Spark, *, parallel: int | None = None) -> None:
+    def __init__(
+        self, spark: Spark, readers: Mapping[str, Reader], *, parallel: int | None = None
+    ) -> None:
         self._spark = spark.get()
+        self._thread = JobThread(spark, readers)
         self._parallel = parallel or parallelism(self._spark)
         self._narrow = parallel == 1
         self._jobs = RddJobs(self._spark)
         self._per_run: dict[int, PerRun[object]] = {}
 
     def read(self, work: Work) -> StageRead:
-        """Read the rows, up to exchange files: sides without Spark SQL in one RDD job."""
+        """Read the rows, up to the exchange: sides without Spark SQL in one RDD job."""
         read = StageRead()
         if work.empty:
             return read
-        describe(self._spark, f"{work.label} · {work.stage.name}: read")
         accumulator = self._spark.sparkContext.accumulator({}, _BySlice())
         direct: list[tuple[int, int, ReadPart]] = []
         frames: list[DataFrame] = []
@@ -89,12 +96,15 @@ class WideLane:
                 frame = self._frame(work, place, accumulator)
                 frames.append(frame.mapInArrow(self._last(work, place), PART))
         slices: SliceReads = {}
-        with user_code(work.stage.name, *work.stage.trees):
+
+        def jobs() -> None:
             for result, found in self._jobs.run(work.stage.name, direct) if direct else ():
                 read.result.add(result)
-                slices |= found
+                slices.update(found)
             for row in reduce(DataFrame.union, frames).collect() if frames else ():
                 read.result.add(read_report(row[0]))
+
+        self._run(work, jobs, ": read")
         slices |= accumulator.value
         for (index, *_), source in sorted(slices.items()):
             leaf = work.stage.leaves[index]
@@ -103,24 +113,37 @@ class WideLane:
         return read
 
     def close(self, work: Work, read: StageRead, batch_time: BatchTime) -> StageResult:
-        """Run the kernels over the exchange files, in a job over the parts of the state."""
+        """Run the kernels over the exchanged rows, in a job over the parts of the state."""
         step, exchanged = work.step, tuple(read.result.exchanged)
         if step is None:
             return read.result
-        describe(self._spark, f"{work.label} · {work.stage.name}")
-        close = Close(step, batch_time, work.files, work.source_names, self._parallel, exchanged)
-        with user_code(work.stage.name, *work.stage.trees):
-            parts = self._jobs.run(work.stage.name, [(self._parallel, self._parallel, close)])
-        exchange_files.remove(work.files.staged, exchanged)
+        exchange = _exchange(work)
+        close = Close(step, batch_time, work.files, exchange, work.source_names, self._parallel,
+                      exchanged)  # fmt: skip
+        job = (self._parallel, self._parallel, close)
+        parts = self._run(work, lambda: self._jobs.run(work.stage.name, [job]))
+        exchange.remove(exchanged)
         return StageResult.of([read.result, *parts])
 
-    def _last(self, work: Work, place: int) -> Exchange | Leave:
+    def end(self) -> None:
+        """End the thread that runs the jobs."""
+        self._thread.close()
+
+    def _run(self, work: Work, jobs: Callable[[], T], what: str = "") -> T:
+        """The result of a function that runs a stage's jobs."""
+        stage = work.stage
+        with user_code(stage.name, *stage.trees):
+            return self._thread.run(
+                jobs, f"{work.label} · {stage.name}{what}", CallSite.of([stage]), work.label
+            )
+
+    def _last(self, work: Work, place: int) -> Send | Leave:
         """What a task does with the rows of a side."""
         if work.step is None:
             columns = without_origin(work.columns[0].names)
             return Leave(work.files, work.output_time, columns)
-        return Exchange(work.step, place, work.batch_time(), work.files, work.source_names,
-                        self._parallel)  # fmt: skip
+        return Send(work.step, place, work.batch_time(), work.files, _exchange(work),
+                    work.source_names, self._parallel)  # fmt: skip
 
     def _rows(
         self, leaf: Node, work: Work, steps: PerRun[ArrowSteps] | None,
@@ -162,6 +185,11 @@ class WideLane:
     def _shared(self, value: T) -> PerRun[T]:
         """The value, pickled once for all batches of the run."""
         return cast("PerRun[T]", self._per_run.setdefault(id(value), PerRun(value)))
+
+
+def _exchange(work: Work) -> Exchange:
+    """How partial results of a stage reach its kernels."""
+    return ExchangeFiles(work.files)
 
 
 def _ddl(schema: pa.Schema) -> str:

@@ -10,10 +10,12 @@ import gc
 import pickle
 import threading
 import traceback
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from millstream.engine.spark.executors import lacking
 from millstream.engine.spark.failures import is_spark_error, user_code
 from millstream.errors import MillstreamError, Unavailable
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 T = TypeVar("T")
-DESCRIPTION = "spark.job.description"
+DESCRIPTION, CALL_SITE = "spark.job.description", "callSite.short"
 _IMPORTING_TASKS = 2
 _TRIES = 3
 _WORKER_LOST = ("Python worker exited unexpectedly", "Python worker failed to connect back",
@@ -126,7 +128,7 @@ class RddJobs:
         return [cast("T", unpickled(reply)) for reply in collected(union)]
 
 
-def collected(rdd: RDD[bytes]) -> list[bytes]:
+def collected(rdd: RDD[T]) -> list[T]:
     """What the tasks of an RDD return; run again if a worker process was lost.
 
     On a cluster Spark repeats a lost task by itself, in local mode it does not. What an earlier
@@ -134,6 +136,7 @@ def collected(rdd: RDD[bytes]) -> list[bytes]:
 
     Raises:
         Unavailable: Spark could not run the tasks.
+        SetupFailed: a worker lacks what tasks need.
     """
     for left in reversed(range(_TRIES)):
         try:
@@ -141,6 +144,8 @@ def collected(rdd: RDD[bytes]) -> list[bytes]:
         except Exception as error:
             if not is_spark_error(error):
                 raise
+            if (lack := lacking(str(error))) is not None:
+                raise lack from error
             if left and any(words in str(error) for words in _WORKER_LOST):
                 continue
             raise Unavailable(
@@ -199,3 +204,16 @@ def pickled(reply: object) -> bytes:
 def describe(spark: SparkSession, text: str | None) -> None:
     """Say in Spark's UI what the next jobs of this thread are for."""
     spark.sparkContext.setLocalProperty(DESCRIPTION, cast("str", text))
+
+
+@contextmanager
+def own_call_site() -> Iterator[None]:
+    """Let jobs have the call site of this thread's properties: PySpark would set the line of our
+    code that starts them."""
+    from pyspark.traceback_utils import SCCallSiteSync
+
+    SCCallSiteSync._spark_stack_depth += 1
+    try:
+        yield
+    finally:
+        SCCallSiteSync._spark_stack_depth -= 1

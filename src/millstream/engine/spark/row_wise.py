@@ -2,7 +2,8 @@
 
 The check reads the analysed plan. Above the input frame it allows only projections, filters and
 Python maps, without nondeterministic expressions, and with the origin and the event time of every
-row unchanged.
+row unchanged. In the plans of other steps it looks for functions that the user has registered as
+nondeterministic; those of Spark are refused while building.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.engine.spark.failures import where_it_was_raised
 from millstream.errors import InvalidSpec, UserCodeFailed
-from millstream.plan.graph import HIDDEN_TIME
+from millstream.plan.explain.explain import step_text
+from millstream.plan.graph import HIDDEN_TIME, Read, Stateful, Stateless, Union
 from millstream.schema import check_names
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import DataFrame
 
-    from millstream.plan.graph import Transform
+    from millstream.plan.graph import Node, Transform
 
 _ALLOWED = ("Project", "Filter", "SubqueryAlias")
 _MAPS = ("MapInPandas", "MapInArrow", "PythonMapInArrow")
@@ -84,7 +88,7 @@ def _check_plan(name: str, step: Transform, frame: DataFrame, returned: DataFram
                               do=_INSTEAD.get(node, "use the stream's operators for anything that "
                                               "spans rows"))  # fmt: skip
     if not after.deterministic():
-        raise _not_repeatable(name, "a function such as rand() in its plan")
+        raise _not_repeatable(name, f"{_at_fault(after)}, which is not deterministic")
     if _holds(after, returned, "CURRENT_LIKE"):
         raise _not_repeatable(name, "the wall clock in its plan",
                             'add the batch clock first: .with_columns(at="now()")')  # fmt: skip
@@ -98,6 +102,42 @@ def _check_plan(name: str, step: Transform, frame: DataFrame, returned: DataFram
 def _not_repeatable(name: str, got: str, do: str = "remove it") -> InvalidSpec:
     return InvalidSpec(f"{name} needs to return the same rows when a batch is repeated",
                        got=got, do=do)  # fmt: skip
+
+
+def check_repeatable(tree: Node, built: DataFrame, build: Callable[[Node], DataFrame]) -> None:
+    """Check the steps of a tree, given its frame and how to build that of a step below.
+
+    Raises:
+        InvalidSpec: names the first step that calls a nondeterministic function.
+    """
+    plan = _plan(built)
+    if plan.deterministic():
+        return
+    for below in tree.inputs if isinstance(tree, Stateless | Union) else ():
+        if not isinstance(below, Read | Stateful):
+            check_repeatable(below, build(below), build)
+    where = None if tree.at is None else f"leave it out; see {tree.at}"
+    raise _not_repeatable(step_text(tree), f"{_at_fault(plan)}, which is not deterministic",
+                          where or "leave it out")  # fmt: skip
+
+
+def _at_fault(plan: Any) -> str:
+    """The nondeterministic function of a plan."""
+    node: Any = plan
+    while (below := _first_unrepeatable(node.children())) is not None:
+        node = below
+    call = _first_unrepeatable(node.expressions())
+    if call is None:
+        return str(node.nodeName())
+    while (below := _first_unrepeatable(call.children())) is not None:
+        call = below
+    return f"{str(call.toString()).partition('(')[0]}()"
+
+
+def _first_unrepeatable(parts: Any) -> Any:
+    """The first of these that is not deterministic."""
+    each = (parts.apply(place) for place in range(parts.size()))
+    return next((part for part in each if not part.deterministic()), None)
 
 
 def _check_kept(name: str, step: Transform, before: Any, after: Any) -> None:

@@ -12,8 +12,9 @@ from concurrent.futures import wait
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
+from millstream.engine.spark.master import check_master
 from millstream.errors import InvalidSpec, SetupFailed
 
 if TYPE_CHECKING:
@@ -26,10 +27,12 @@ _SQL_SETTINGS = ("spark.sql.ansi.", "spark.sql.legacy.", "spark.sql.analyzer.", 
             "spark.sql.caseSensitive", "spark.sql.decimalOperations.",
             "spark.sql.collation.")  # fmt: skip
 T = TypeVar("T")
+_checked: set[str] = set()  # applications whose workers have what they need
 _UTC = ("UTC", "Etc/UTC", "Z", "+00:00", "GMT", "Etc/GMT")
 _POLL_SECONDS = 0.2
 _PATIENCE_SECONDS, _STUCK_SECONDS = 2.0, 10.0  # of a small batch, before it counts as waiting
 _UI_PORT = 4040
+_GIVEN_UP = "stopped SparkContext"  # what is left to say when a master has not answered
 _MODULES = ("pyarrow.compute", "millstream.engine.lanes.narrow_tasks",
             "millstream.engine.kernels.kernels")  # fmt: skip
 _WORKERS_MEMORY = {  # what a worker frees it soon needs again: given back, it would be faulted in
@@ -52,6 +55,7 @@ class Spark:
     ) -> None:
         self._factory, self._waiting = start, waiting
         self._found: SparkSession | None = None
+        self._ui: tuple[str | None] | None = None
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
 
@@ -65,7 +69,9 @@ class Spark:
     @property
     def spark_ui(self) -> str | None:
         """The address of Spark's own page; None if it is off, or before Spark has started."""
-        return None if self._found is None else ui_address(self._found)
+        if self._ui is None and self._found is not None:
+            self._ui = (ui_address(self._found),)
+        return None if self._ui is None else self._ui[0]
 
     @property
     def ready(self) -> bool:
@@ -123,23 +129,57 @@ class Spark:
 
 def warmed_up(spark: SparkSession) -> SparkSession:
     """The session, after a worker has imported what batches need: the first batch on Spark is no
-    slower than the others."""
-    from millstream.engine.spark.rdd_jobs import OwnWorker, describe
+    slower than the others.
 
-    describe(spark, "warm up")
-    worker = OwnWorker()
-    worker.placed(spark.sparkContext.parallelize([0], 1).mapPartitions(_imported)).collect()
-    worker.close()
+    Raises:
+        SetupFailed: the worker lacks something, or has another version of it.
+    """
+    from millstream.engine.spark.executors import check_version
+    from millstream.engine.spark.rdd_jobs import (
+        CALL_SITE,
+        OwnWorker,
+        collected,
+        own_call_site,
+    )
+    from millstream.sources.spark.frames import described
+
+    context, worker = spark.sparkContext, OwnWorker()
+    tasks = context.parallelize([0], 1).mapPartitions(_imported)
+    context.setLocalProperty(CALL_SITE, "warm up")
+    try:
+        with described(spark, "warm up"), own_call_site():
+            [version] = collected(worker.placed(tasks))
+    finally:
+        worker.close()
+        context.setLocalProperty(CALL_SITE, cast("str", None))
+    check_version(version)
+    _checked.add(spark.sparkContext.applicationId)
     return spark
 
 
-def _imported(numbers: Iterable[int]) -> Iterator[int]:
+def check_workers(spark: SparkSession) -> None:
+    """Check a session that somebody else has made: once, that its workers have what they need.
+
+    Raises:
+        InvalidSpec: it was stopped.
+        SetupFailed: as `warmed_up`.
+    """
+    if spark.sparkContext._jsc is None:
+        raise InvalidSpec("a pipeline needs a Spark session that runs", got="one that was stopped",
+                          do="build it again with SparkSession.builder")  # fmt: skip
+    if spark.sparkContext.applicationId not in _checked:
+        warmed_up(spark)
+
+
+def _imported(numbers: Iterable[int]) -> Iterator[str]:
+    from millstream.engine.spark.executors import version
     from millstream.engine.spark.rdd_jobs import begin_task
 
+    list(numbers)
     for module in _MODULES:
         import_module(module)
     begin_task()
-    yield from numbers
+    yield version()
 
 
 def session(
@@ -165,8 +205,8 @@ def session(
         return active
     users = {**users_settings(), **(settings or {})}
     check_meaning(users)
-    where = master or os.environ.get("MILLSTREAM_SPARK_MASTER") or users.get("spark.master")
-    where = where or f"local[{cores()}]"
+    where = _master(master, users)
+    check_master(where)
     local = where.startswith("local")
     if local:
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -179,22 +219,26 @@ def session(
     builder = SparkSession.builder.master(where)
     for key, value in {**ours, **users}.items():
         builder = builder.config(key, value)
-    spark = _create(builder)
+    spark = _create(builder, where)
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 
 
-def _create(builder: SparkSession.Builder) -> SparkSession:
+def _create(builder: SparkSession.Builder, master: str) -> SparkSession:
     from millstream.engine.spark.failures import is_spark_error
+    from millstream.sources.spark.frames import said
 
     try:
         return builder.getOrCreate()
     except Exception as error:
         if not is_spark_error(error):
             raise
+        why = said(error)
+        if _GIVEN_UP in why and not master.startswith("local"):
+            why = f"a master, {master}, that does not accept applications"
         raise SetupFailed(
             "Spark needs to start",
-            got=str(error).strip().partition("\n")[0],
+            got=why,
             do="read Java's output (libraries.log beside the checkpoint; with --debug on the "
             "terminal), and check MILLSTREAM_DRIVER_MEMORY, MILLSTREAM_SPARK_MASTER and your "
             "Spark settings",
@@ -242,17 +286,27 @@ def check_session(spark: SparkSession) -> None:
     check_meaning({**spark.conf.getAll, zone: spark.conf.get(zone) or ""})
 
 
-def check_startable() -> None:
-    """Check now what a start of Spark needs.
+def check_startable(waiting: Callable[[str], None] = lambda why: None) -> None:
+    """Check now what a start of Spark needs; `waiting` is called while its master does not answer.
 
     Raises:
-        SetupFailed: Java or a jar is missing.
+        SetupFailed: Java or a jar is missing, or the master does not answer.
+        InvalidSpec: the user's settings would change answers.
     """
     from millstream.toolchain.jars import jars
     from millstream.toolchain.java import find_java
 
     find_java()
     jars("spark")
+    users = users_settings()
+    check_meaning(users)
+    check_master(_master(None, users), waiting)
+
+
+def _master(named: str | None, users: Mapping[str, str]) -> str:
+    """The master by its precedence."""
+    found = named or os.environ.get("MILLSTREAM_SPARK_MASTER") or users.get("spark.master")
+    return found or f"local[{cores()}]"
 
 
 def parallelism(spark: SparkSession) -> int:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from millstream.sinks.spec import Opening, Staged
 
 
+SENT = "between a batch that was sent and its record"  # a step of the protocol, for tests
+
+
 class Target(Protocol):
     """Takes the DataFrames of batches; `signed` says whether retractions are marked for it."""
 
@@ -59,7 +62,7 @@ class FrameWriter:
 
     def write(self, intent: str, batch: int, outputs: Sequence[Staged]) -> None:
         """Send a batch, then record it."""
-        spark, opening = self._opening.spark(), self._opening
+        spark, opening, sent = self._opening.spark(), self._opening, False
         opening.on_step("before a sink's commit")
         for staged in outputs:
             opening.check_owned()
@@ -69,6 +72,9 @@ class FrameWriter:
             if frame is not None:
                 with described(spark, f"{opening.pipeline} · batch {batch} · {staged.output}"):
                     self._target.send(frame, staged, batch)
+                sent = True
+        if sent:
+            opening.on_step(SENT)
         if self._guarded:
             self._records.append(kind="batch", full={"intent": intent, "batch": batch})
             self._records.remove_before(self._records.number)

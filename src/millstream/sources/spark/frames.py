@@ -144,17 +144,17 @@ def spark_errors(
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        said = _said(error)
+        text = said(error)
         hidden = tuple(resolve(value, setting=name) for name, value in source.options
                        if masked(name, value) != value or "${" in value)  # fmt: skip
         if _NOT_FOUND in str(error):
             raise InvalidSpec(f"Spark needs the data source {source.format!r}", got="no such one",
                               do=PACKAGE) from error  # fmt: skip
         kind = InvalidSpec if isinstance(error, AnalysisException) else kind
-        raise kind(need, got=scrub(said, hidden), do=do) from error
+        raise kind(need, got=scrub(text, hidden), do=do) from error
 
 
-def _said(error: BaseException) -> str:
+def said(error: BaseException) -> str:
     """The first line of what caused an error."""
     cause = getattr(error, "java_exception", None)
     if cause is None:
