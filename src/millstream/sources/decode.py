@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from millstream.sources.spec import Opener
 
 _NEVER = 2**63 - 1
-_FEW = 64  # up to this many rows are counted one by one
 _NONE_BAD = pa.schema([
     ("partition", pa.int32()), ("offset", pa.int64()), ("reason", pa.string()),
     ("step", pa.string()),
@@ -101,8 +99,6 @@ def per_partition(column: pa.ChunkedArray) -> dict[int, int]:
     partitions = column.to_numpy()
     if not len(partitions):
         return {}
-    if len(partitions) <= _FEW:
-        return Counter(partitions.tolist())
     first = int(partitions[0])
     if partitions[-1] == first and (partitions == first).all():
         return {first: len(partitions)}
