@@ -14,6 +14,7 @@ from millstream.event_time.clock_correction import FLAG, OFFSET, ClockCorrection
 from millstream.formats.json.format import Json
 from millstream.sources.spec import raw_schema
 from millstream.sources.values import Values
+from millstream.state import row_columns
 
 if TYPE_CHECKING:
     from millstream.schema import Schema
@@ -24,7 +25,7 @@ _NONE_BAD = pa.schema([
     ("partition", pa.int32()), ("offset", pa.int64()), ("reason", pa.string()),
     ("step", pa.string()),
 ]).empty_table()  # fmt: skip
-ORIGIN = ("_source", "_partition", "_offset", "_sub")
+ORIGIN = row_columns.ORIGIN
 _HIDDEN_FROM = {"_key": "key", "_headers": "headers", "_timestamp": "timestamp"}
 
 
@@ -184,9 +185,7 @@ class Decoder:
                 fields.append(raw.field(_HIDDEN_FROM[name]).with_name(name))
             elif name == "_topic":
                 fields.append(pa.field(name, pa.string()))
-        fields += [pa.field("_source", pa.int32()), pa.field("_partition", pa.int32()),
-                   pa.field("_offset", pa.int64()), pa.field("_sub", pa.int64())]  # fmt: skip
-        return pa.schema(fields)
+        return pa.schema([*fields, *row_columns.ORIGIN_FIELDS])
 
     def __call__(self, raw: pa.Table, context: DecodeContext = NO_CONTEXT) -> Rows:
         """Decode a slice of the reader's records.
