@@ -82,8 +82,8 @@ FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("    if limit is not None:\n", "    if False:\n"),
         ("        rows = np.repeat(rows, counts)\n", ""),
         ("last=True)", "last=False)"),
-        ("(_TIME if by_time else {}) | _PLACE", "_PLACE | (_TIME if by_time else {})"),
-        ('{"_source": pa.int32(), "_partition": pa.int32(), "_offset"', '{"_offset"'),
+        ("(_TIME if by_time else {}) | ORIGIN_TYPES", "ORIGIN_TYPES | (_TIME if by_time else {})"),
+        ("else {}) | ORIGIN_TYPES", "else {}) | {'_offset': pa.int64(), '_sub': pa.int64()}"),
     ),
     "operators/aggregates/approximate.py": (
         ("np.floor(spec.p * (totals[known] - 1))", "np.ceil(spec.p * (totals[known] - 1))"),

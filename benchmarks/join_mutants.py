@@ -63,10 +63,7 @@ FAULTS: dict[str, Pairs] = {
     ),
     "operators/joins/stream_table/as_of_kernel.py": (
         ("times >= after if", "times > after if"),
-        (
-            "int_values(plain(rows[TIME])) < batch_time.before",
-            "int_values(plain(rows[TIME])) <= batch_time.before",
-        ),
+        ("part_late(rows, batch_time.before)", "part_late(rows, batch_time.before + 1)"),
         ("waits &= present(", "waits |= ~present("),
         ("at[~present(self._events.shared_keys(events), len(at))] = NOWHERE", "pass"),
         (

@@ -109,7 +109,7 @@ DISTINCT = planted(
     ("if floor is not None:", "if floor is None:"),
     ("np.lexsort((times, groups))", "np.lexsort((groups, times))"),
     ("groups[free], times[free], arrivals[free]", "groups, times, arrivals"),
-    ('ORIGIN = ("_source", "_partition", "_offset", "_sub")', 'ORIGIN = ("_offset", "_partition")'),
+    ("(plain(rows[name])) for name in ORIGIN]", "(plain(rows[name])) for name in ORIGIN[2:0:-1]]"),
 )  # fmt: skip
 APART = planted(
     "operators/distinct/non_overlapping.py",

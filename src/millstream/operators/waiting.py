@@ -14,9 +14,11 @@ import pyarrow as pa
 
 from millstream.errors import InvalidSpec
 from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
+from millstream.operators.lateness import part_late
 from millstream.state.arrays.numpy_columns import int_values, plain
 from millstream.state.combine import conform
 from millstream.state.keys.hashing import hash_keys
+from millstream.state.row_columns import ORIGIN, ORIGIN_FIELDS, SIGN, TIME
 from millstream.state.runs.lookup import together
 from millstream.state.sorting import arrange, hashes_of, orders_of
 from millstream.state.spec import HASH, ORDER, StateColumn, StateSpec
@@ -31,13 +33,6 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
-TIME, SIGN = "_time", "_sign"
-ORIGIN = {
-    "_source": pa.int32(),
-    "_partition": pa.int32(),
-    "_offset": pa.int64(),
-    "_sub": pa.int64(),
-}
 FLOW = -1  # the source of rows emitted by a step: several may have the same origin
 TWIN = "_twin"
 CHUNK_BYTES = 64 << 20
@@ -52,10 +47,9 @@ class Waiting:
     def __init__(self, step: str, input_schema: pa.Schema) -> None:
         self._step = step
         self.columns = [field for field in input_schema if field.name not in ORIGIN]
-        origin = [pa.field(name, kind) for name, kind in ORIGIN.items()]
-        self.output = pa.schema([*self.columns, *origin])
+        self.output = pa.schema([*self.columns, *ORIGIN_FIELDS])
         self.spec = StateSpec(
-            keys=pa.schema([*origin, pa.field(TWIN, pa.int64())]),
+            keys=pa.schema([*ORIGIN_FIELDS, pa.field(TWIN, pa.int64())]),
             values=tuple(StateColumn(f.name, f.type, "first") for f in self.columns),
         )
 
@@ -66,14 +60,7 @@ class Waiting:
         """
         self._require_time(rows)
         self._require_no_retraction(rows)
-        times = int_values(plain(rows[TIME]))
-        gone = times < batch_time.before
-        if batch_time.before == END_OF_TIME:
-            gone[:] = True
-        late = np.flatnonzero(gone)
-        if len(late):
-            kept = np.flatnonzero(~gone)
-            rows, times = rows.take(pa.array(kept)), times[kept]
+        rows, times, late = part_late(rows, batch_time.before)
         exchange = {
             ORDER: pa.array(times),
             HASH: pa.array(hash_keys([pa.array(times)], len(times))),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
@@ -15,18 +14,18 @@ from millstream.event_time.clock_correction import FLAG, OFFSET, ClockCorrection
 from millstream.formats.json.format import Json
 from millstream.sources.spec import raw_schema
 from millstream.sources.values import Values
+from millstream.state import row_columns
 
 if TYPE_CHECKING:
     from millstream.schema import Schema
     from millstream.sources.spec import Opener
 
 _NEVER = 2**63 - 1
-_FEW = 64  # up to this many rows are counted one by one
 _NONE_BAD = pa.schema([
     ("partition", pa.int32()), ("offset", pa.int64()), ("reason", pa.string()),
     ("step", pa.string()),
 ]).empty_table()  # fmt: skip
-ORIGIN = ("_source", "_partition", "_offset", "_sub")
+ORIGIN = row_columns.ORIGIN
 _HIDDEN_FROM = {"_key": "key", "_headers": "headers", "_timestamp": "timestamp"}
 
 
@@ -101,8 +100,6 @@ def per_partition(column: pa.ChunkedArray) -> dict[int, int]:
     partitions = column.to_numpy()
     if not len(partitions):
         return {}
-    if len(partitions) <= _FEW:
-        return Counter(partitions.tolist())
     first = int(partitions[0])
     if partitions[-1] == first and (partitions == first).all():
         return {first: len(partitions)}
@@ -188,9 +185,7 @@ class Decoder:
                 fields.append(raw.field(_HIDDEN_FROM[name]).with_name(name))
             elif name == "_topic":
                 fields.append(pa.field(name, pa.string()))
-        fields += [pa.field("_source", pa.int32()), pa.field("_partition", pa.int32()),
-                   pa.field("_offset", pa.int64()), pa.field("_sub", pa.int64())]  # fmt: skip
-        return pa.schema(fields)
+        return pa.schema([*fields, *row_columns.ORIGIN_FIELDS])
 
     def __call__(self, raw: pa.Table, context: DecodeContext = NO_CONTEXT) -> Rows:
         """Decode a slice of the reader's records.

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 Value = Callable[["pa.Table"], Any]
 
-_ARITHMETIC = {"Add": "add", "Sub": "subtract", "Mul": "multiply"}
+_UNARY = {"Neg": "negate", "Abs": "abs", "Not": "invert"}
+_BINARY = {"Add": "add", "Sub": "subtract", "Mul": "multiply", "And": "and_kleene",
+           "Or": "or_kleene"}  # fmt: skip
 _COMPARISONS = {"EQ": "equal", "NEQ": "not_equal", "GT": "greater", "GTE": "greater_equal",
                 "LT": "less", "LTE": "less_equal"}  # fmt: skip
 
@@ -58,8 +60,12 @@ class _Compiler:
     def compile(self, node: Any) -> Value:
         """A function for one node of the syntax tree."""
         kind = type(node).__name__
-        if kind in _ARITHMETIC or kind in _COMPARISONS:
-            return self._binary(kind, node)
+        if kind in _UNARY:
+            return self._called(_UNARY[kind], node.this)
+        if kind in _BINARY:
+            return self._called(_BINARY[kind], node.this, node.expression)
+        if kind in _COMPARISONS:
+            return self._comparison(_COMPARISONS[kind], node)
         made = getattr(self, f"_{kind.lower()}", None)
         if made is None:
             raise InvalidSpec(
@@ -72,12 +78,13 @@ class _Compiler:
         value: Value = made(node)
         return value
 
-    def _binary(self, kind: str, node: Any) -> Value:
+    def _called(self, name: str, *nodes: Any) -> Value:
+        """An Arrow function of these nodes' values."""
+        values = [self.compile(node) for node in nodes]
+        return lambda rows: _compute(name, *(value(rows) for value in values))
+
+    def _comparison(self, name: str, node: Any) -> Value:
         left, right = self.compile(node.this), self.compile(node.expression)
-        if kind in _ARITHMETIC:
-            name = _ARITHMETIC[kind]
-            return lambda rows: _compute(name, left(rows), right(rows))
-        name = _COMPARISONS[kind]
         return lambda rows: _compared(name, left(rows), right(rows))
 
     def _paren(self, node: Any) -> Value:
@@ -110,36 +117,15 @@ class _Compiler:
 
         return lambda _rows: pa.scalar(None)
 
-    def _neg(self, node: Any) -> Value:
-        value = self.compile(node.this)
-        return lambda rows: _compute("negate", value(rows))
-
-    def _abs(self, node: Any) -> Value:
-        value = self.compile(node.this)
-        return lambda rows: _compute("abs", value(rows))
-
     def _div(self, node: Any) -> Value:
         left, right = self.compile(node.this), self.compile(node.expression)
         return lambda rows: _compute("divide", _double(left(rows)), _double(right(rows)))
-
-    def _and(self, node: Any) -> Value:
-        left, right = self.compile(node.this), self.compile(node.expression)
-        return lambda rows: _compute("and_kleene", left(rows), right(rows))
-
-    def _or(self, node: Any) -> Value:
-        left, right = self.compile(node.this), self.compile(node.expression)
-        return lambda rows: _compute("or_kleene", left(rows), right(rows))
-
-    def _not(self, node: Any) -> Value:
-        value = self.compile(node.this)
-        return lambda rows: _compute("invert", value(rows))
 
     def _is(self, node: Any) -> Value:
         if type(node.expression).__name__ != "Null":
             raise InvalidSpec("when needs `is null` after a value",
                               got=node.sql(dialect="spark"), do="write n is not null")  # fmt: skip
-        value = self.compile(node.this)
-        return lambda rows: _compute("is_null", value(rows))
+        return self._called("is_null", node.this)
 
     def _in(self, node: Any) -> Value:
         value = self.compile(node.this)
@@ -164,8 +150,7 @@ class _Compiler:
         )
 
     def _coalesce(self, node: Any) -> Value:
-        values = [self.compile(one) for one in (node.this, *node.expressions)]
-        return lambda rows: _compute("coalesce", *(value(rows) for value in values))
+        return self._called("coalesce", node.this, *node.expressions)
 
 
 def _compute(name: str, *values: Any) -> Any:

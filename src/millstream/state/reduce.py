@@ -13,7 +13,6 @@ from millstream.state.arrays.numpy_columns import (
     float_values,
     int_values,
     is_int_like,
-    spans_to_rows,
     validity,
 )
 from millstream.state.keys.equality import floats_of, ranks, sortable_floats
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 _INT64 = np.iinfo(np.int64)
 _LOW_32 = np.int64(0xFFFFFFFF)
-_SMALL = 4
 
 
 def first(array: pa.Array, starts: Starts) -> pa.Array:
@@ -101,25 +99,7 @@ def _extreme_int(
     reduce, nothing = (np.maximum, _INT64.min) if largest else (np.minimum, _INT64.max)
     if present is not None:
         values = np.where(present, values, nothing)
-    return _folded(reduce, values, starts)
-
-
-def _folded(fold: np.ufunc, values: NDArray[np.int64], starts: Starts) -> NDArray[np.int64]:
-    """Each group's values folded to one: index by index if groups are small."""
-    if len(values) > _SMALL * len(starts):
-        whole: NDArray[np.int64] = fold.reduceat(values, starts)
-        return whole
-    found = values[starts]
-    sizes = np.diff(starts, append=len(values))
-    groups = np.flatnonzero(sizes > 1)
-    for place in range(1, _SMALL):
-        if len(groups) == 0:
-            return found
-        found[groups] = fold(found[groups], values[starts[groups] + place])
-        groups = groups[sizes[groups] > place + 1]
-    if len(groups):
-        rows, _ = spans_to_rows(starts[groups], sizes[groups])
-        found[groups] = fold.reduceat(values[rows], np.cumsum(sizes[groups]) - sizes[groups])
+    found: NDArray[np.int64] = reduce.reduceat(values, starts)
     return found
 
 

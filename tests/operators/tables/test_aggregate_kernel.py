@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.operators.windows import tables
 from tests.operators.windows.driving import Driver
 from tests.oracles.tables_oracle import MaterializedView, tallied
 
@@ -19,15 +20,7 @@ from millstream.operators.tables.fold_kernel import FoldKernel
 from millstream.operators.tables.spec import folded
 
 ORIGIN = {"_source": 0, "_partition": 0, "_sub": 0}
-ENGINE = {
-    "_source": pa.int32(),
-    "_partition": pa.int32(),
-    "_offset": pa.int64(),
-    "_sub": pa.int64(),
-    "_sign": pa.int8(),
-    "_time": pa.int64(),
-}
-SALES = pa.schema([("city", pa.string()), ("n", pa.int64()), *ENGINE.items()])
+SALES = pa.schema([("city", pa.string()), ("n", pa.int64()), *tables.ENGINE.items()])
 Row = dict[str, Any]
 
 

@@ -19,15 +19,7 @@ from millstream.operators.tables.current_kernel import DAY, CurrentKernel
 from millstream.operators.tables.spec import Current
 
 USERS = pa.schema([("id", pa.int64()), ("name", pa.string()), ("n", pa.float64())])
-ENGINE = {
-    "_source": pa.int32(),
-    "_partition": pa.int32(),
-    "_offset": pa.int64(),
-    "_sub": pa.int64(),
-    "_sign": pa.int8(),
-    "_time": pa.int64(),
-    "_position": pa.int64(),
-}
+ENGINE = {**tables.ENGINE, "_position": pa.int64()}
 SCHEMA = pa.schema([*USERS, *ENGINE.items()])
 Row = dict[str, Any]
 

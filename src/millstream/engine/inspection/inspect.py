@@ -165,13 +165,13 @@ def kernel_from(spec: Mapping[str, Any]) -> Kernel:
     """The kernel that wrote a state, from the stored spec."""
     import pyarrow as pa
 
-    from millstream.engine.kernels.kernels import ORIGIN_FIELDS
     from millstream.engine.kernels.tables import TABLE_KINDS, stored_table_kernel
     from millstream.engine.kernels.windows import window_kernel
     from millstream.operators.distinct.kernel import DistinctKernel
     from millstream.operators.ordered.kernel import OrderedKernel
     from millstream.operators.process.kernel import ProcessKernel
     from millstream.operators.top.kernel import TopKernel
+    from millstream.state.row_columns import ORIGIN_FIELDS
 
     if "join" in spec:
         from millstream.engine.kernels.joins import join_kernel_from

@@ -33,10 +33,11 @@ from millstream.plan.outputs import refuse_unmarked
 from millstream.plan.stages import SIGN, TIME
 from millstream.plan.table_graph import CurrentRows, FoldedRows, TableAggregated, TableChanges
 from millstream.schema import Schema
-from millstream.sources.decode import ORIGIN, Decoder
+from millstream.sources.decode import Decoder
 from millstream.sources.kafka.topic import Topic
 from millstream.sources.spec import HIDDEN, log_name
 from millstream.sql.columns import columns_read, unknown_column
+from millstream.state.row_columns import ORIGIN, ORIGIN_FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,13 +49,6 @@ if TYPE_CHECKING:
     from millstream.plan.stages import Side, Stage, Stages
     from millstream.sources.decode import RecordDecoder
     from millstream.sql.arrow.values import ArrowSteps
-
-ORIGIN_FIELDS = (
-    pa.field("_source", pa.int32()),
-    pa.field("_partition", pa.int32()),
-    pa.field("_offset", pa.int64()),
-    pa.field("_sub", pa.int64()),
-)
 
 
 class Typed:

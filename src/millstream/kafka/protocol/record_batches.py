@@ -1,8 +1,8 @@
 """Parses Kafka's record batches into Arrow arrays, all records of a fetch at once.
 
-A batch is a header (`batch_headers`) and records, each led by its length (`record_starts`).
-Compressed batches are decompressed into a reused buffer (`decompression`); results are copied out
-of it, in pieces of bounded size.
+A batch is a header (`batch_headers`) and records, each led by its length (`record_starts`). A few
+are parsed one by one (`single_records`). Compressed batches are decompressed into a reused buffer
+(`decompression`); results are copied out of it, in pieces of bounded size.
 
 A record must end where its length says and contain all its parts; the records of a batch must fill
 it, with ascending offsets within those of the batch.
@@ -32,12 +32,20 @@ from millstream.kafka.protocol.decompression import (
 )
 from millstream.kafka.protocol.record_starts import (
     INT32_BYTES,
+    INT64_BYTES,
     Malformed,
     Positions,
     record_end,
     record_starts,
     unsigned_varint,
     zigzag_varints,
+)
+from millstream.kafka.protocol.single_records import (
+    NOT_FILLED,
+    Headers,
+    headers_at,
+    headers_end,
+    record_at,
 )
 
 if TYPE_CHECKING:
@@ -47,11 +55,8 @@ if TYPE_CHECKING:
 
 _INLINE = 12
 _FEW = 32  # records below which a loop is faster than numpy
-_INT64_BYTES = 10  # bytes of a varint of 64 bits
 _MIN_HEADER = 2  # bytes
 _CHUNK = 1 << 16  # short values that are copied at once
-
-Headers = list[tuple[bytes, bytes | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +158,7 @@ def _complete_records(buffer: Buffer, start: int, left: int) -> tuple[int, int, 
     """The number and end of a batch's complete records in a full buffer, and the size at which the
     buffer is full next time, when the rest has moved to its front."""
     raw, at, count = buffer.data.data, start, 0
-    while buffer.used - at >= _INT64_BYTES:
+    while buffer.used - at >= INT64_BYTES:
         if count == left:
             raise Malformed("more records than in the batch's header")
         size, inside = unsigned_varint(raw, at)
@@ -195,7 +200,7 @@ def _parse_vectorised(
                     np.array([segment.stop for segment in segments], np.int64), counts)  # fmt: skip
     size, at = zigzag_varints(data, positions, INT32_BYTES)
     ends = at + size
-    timestamp, at = zigzag_varints(data, at + 1, _INT64_BYTES)
+    timestamp, at = zigzag_varints(data, at + 1, INT64_BYTES)
     delta, at = zigzag_varints(data, at, INT32_BYTES)
     key_size, key_at = zigzag_varints(data, at, INT32_BYTES)
     value_size, value_at = zigzag_varints(data, key_at + np.maximum(key_size, 0), INT32_BYTES)
@@ -215,7 +220,7 @@ def _parse_vectorised(
     return Records(
         offsets, timestamps, _binary(data, value_at, value_size),
         _binary(data, key_at, key_size) if keys else None, last + 1,
-        [_headers(data.data, at) for at in value_ends] if headers else None,
+        [headers_at(data.data, at) for at in value_ends] if headers else None,
     ), reached  # fmt: skip
 
 
@@ -255,11 +260,8 @@ def _check_headers(data: np.ndarray, positions: Positions, at: Positions, ends: 
         at, left = after + np.maximum(value, 0), left - 1
         wrong = (size < 0) | (value < -1) | (at > ends)
     if wrong.any():
-        raise Malformed(_NOT_FILLED, int(positions[np.argmax(wrong)]))
+        raise Malformed(NOT_FILLED, int(positions[np.argmax(wrong)]))
     _check_few_headers(data.data, positions, left, at, ends)
-
-
-_NOT_FILLED = "a record whose key, value and headers do not fill it"
 
 
 def _check_few_headers(
@@ -268,25 +270,8 @@ def _check_few_headers(
     """The same in a loop: faster for few records with many headers."""
     records = zip(positions.tolist(), left.tolist(), at.tolist(), ends.tolist(), strict=True)
     for position, count, here, end in records:
-        if _headers_end(raw[:end], here, count) != end:
-            raise Malformed(_NOT_FILLED, position)
-
-
-def _headers_end(raw: memoryview, at: int, count: int) -> int:
-    for _ in range(count):
-        size, at = unsigned_varint(raw, at)
-        at = _part_end(raw, at, size, least=0)
-        size, at = unsigned_varint(raw, at)
-        at = _part_end(raw, at, size, least=-1)
-    return at
-
-
-def _part_end(raw: memoryview, at: int, zigzag: int, *, least: int) -> int:
-    """The end of a part of this size, which must be inside the record."""
-    size = _signed(zigzag)
-    if size < least or at + size > len(raw):
-        raise Malformed(f"a key, value or header of {size} bytes", at - 1)
-    return at + max(size, 0)
+        if headers_end(raw[:end], here, count) != end:
+            raise Malformed(NOT_FILLED, position)
 
 
 def _check_order(
@@ -322,7 +307,7 @@ def _parse_in_loop(
         with batch.reading():
             for _ in range(segment.count):
                 stop = record_end(raw, at, segment.stop)
-                timestamp, delta, key, value, value_end = _record(raw[:stop], at)
+                timestamp, delta, key, value, value_end = record_at(raw[:stop], at)
                 if not reached < delta <= batch.last - batch.base:
                     raise Malformed("offsets that do not ascend within those of the batch")
                 at, reached, offset = stop, delta, batch.base + delta
@@ -334,7 +319,7 @@ def _parse_in_loop(
                     values.append(value)
                     key_values.append(key)
                     if headers:
-                        pairs.append(_headers(raw, value_end))
+                        pairs.append(headers_at(raw, value_end))
             if at != segment.stop:
                 raise Malformed(f"{segment.stop - at} bytes after the last record")
     return Records(
@@ -342,45 +327,6 @@ def _parse_in_loop(
         pa.array(values, pa.binary()), pa.array(key_values, pa.binary()) if keys else None,
         segments[-1].batch.base + reached + 1, pairs if headers else None,
     ), reached  # fmt: skip
-
-
-def _record(raw: memoryview, at: int) -> tuple[int, int, bytes | None, bytes | None, int]:
-    """Timestamp, offset delta, key and value of the record that ends with these bytes, and the
-    position of its headers."""
-    _, at = unsigned_varint(raw, at)
-    timestamp, at = unsigned_varint(raw, at + 1, _INT64_BYTES)
-    delta, at = unsigned_varint(raw, at)
-    key, at = _slice(raw, at)
-    value, at = _slice(raw, at)
-    value_end = at
-    headers, at = unsigned_varint(raw, at)
-    if headers & 1 or headers > len(raw) - at:
-        raise Malformed(_NOT_FILLED)
-    if _headers_end(raw, at, headers >> 1) != len(raw):
-        raise Malformed(_NOT_FILLED)
-    return _signed(timestamp & (1 << 64) - 1), _signed(delta), key, value, value_end
-
-
-def _headers(raw: memoryview, at: int) -> Headers:
-    """The headers at this position, of a record that has been checked."""
-    count, at = unsigned_varint(raw, at)
-    found: Headers = []
-    for _ in range(count >> 1):
-        name, at = _slice(raw, at)
-        value, at = _slice(raw, at)
-        found.append((name or b"", value))
-    return found
-
-
-def _slice(raw: memoryview, at: int) -> tuple[bytes | None, int]:
-    """Bytes led by their size, which is -1 for null, and their end."""
-    size, at = unsigned_varint(raw, at)
-    stop = _part_end(raw, at, size, least=-1)
-    return (None if size & 1 else bytes(raw[at:stop])), stop
-
-
-def _signed(value: int) -> int:
-    return (value >> 1) ^ -(value & 1)
 
 
 def _wrapped(timestamp: int) -> int:

@@ -19,8 +19,7 @@ Positions = npt.NDArray[np.int64]
 _FEW = 512  # records below which a loop is faster than numpy
 _STRETCH = 48  # records
 _MIN_SIZE = 6  # bytes of a record after its length: attributes and five varints
-_MAX_VARINT = 10  # bytes
-INT32_BYTES = 5  # bytes of a varint of 32 bits
+INT32_BYTES, INT64_BYTES = 5, 10  # of varints
 _SIGNED = {1: np.int8, 2: np.int16, 8: np.int64}  # by bytes
 _WINDOW = 4096  # bytes from the start of a stretch that are searched for its head
 
@@ -61,7 +60,7 @@ def zigzag_varints(
 
 def _longer(data: np.ndarray, at: Positions, value: np.ndarray, more: Positions, most: int) -> None:
     """Add the third and later bytes of the varints that have them."""
-    for shift in range(14, 7 * (most or _MAX_VARINT), 7):
+    for shift in range(14, 7 * (most or INT64_BYTES), 7):
         byte = data.take(at[more], mode="clip")
         value[more] |= (byte & 127).astype(np.uint64) << np.uint64(shift)
         at[more] += 1

@@ -18,6 +18,7 @@ from millstream.operators.aggregates.bags import VALUE, end_of, entries, one_eac
 from millstream.operators.aggregates.parts import Accumulator, Part, is_comparable, wrong_type
 from millstream.state.arrays.numpy_columns import plain
 from millstream.state.lists import first_counts, listed
+from millstream.state.row_columns import ORIGIN_TYPES
 from millstream.state.spec import COUNT, StateColumn
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
     from millstream.operators.aggregates.spec import Aggregate, Collect
 
-_PLACE = {"_source": pa.int32(), "_partition": pa.int32(), "_offset": pa.int64(),
-          "_sub": pa.int64()}  # fmt: skip
 _TIME = {"_time": pa.int64()}
 
 
@@ -71,7 +70,7 @@ def placed_part(aggregate: Aggregate, of: pa.DataType, *, keep: int | None, by_t
     if not is_comparable(of):
         raise wrong_type(aggregate, "a column without maps", of)
     column, kind = str(aggregate.column), aggregate.kind
-    place = (_TIME if by_time else {}) | _PLACE
+    place = (_TIME if by_time else {}) | ORIGIN_TYPES
     fields = [*((name.strip("_"), type_) for name, type_ in place.items()), (VALUE, of)]
     bag = pa.list_(pa.struct([*fields, (COUNT, pa.int64())]))
 

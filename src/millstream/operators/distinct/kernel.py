@@ -19,6 +19,7 @@ from millstream.operators.kernel import ROWS, Outcome, Prepared
 from millstream.state.arrays.numpy_columns import int_values, plain
 from millstream.state.combine import combine
 from millstream.state.keys.hashing import hash_keys
+from millstream.state.row_columns import ORIGIN, SIGN, TIME
 from millstream.state.sorting import arrange, by_columns, hashes_of
 from millstream.state.spec import HASH, ORDER, StateColumn, StateSpec
 
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
-TIME, SIGN = "_time", "_sign"
-ORIGIN = ("_source", "_partition", "_offset", "_sub")
 PASSED = "_passed"
 CHUNK_BYTES = 64 << 20
 FEW_REPEATS = 2

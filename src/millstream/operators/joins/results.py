@@ -9,9 +9,10 @@ import pyarrow as pa
 
 from millstream.operators.joins.result_columns import EVENT_TIME, LEFT
 from millstream.operators.joins.sides import AT, MARK
-from millstream.operators.waiting import FLOW, ORIGIN, SIGN, TIME
+from millstream.operators.waiting import FLOW
 from millstream.state.arrays.numpy_columns import int_values, plain
 from millstream.state.keys.xxhash import hash_longs
+from millstream.state.row_columns import ORIGIN_FIELDS, SIGN, TIME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -51,7 +52,7 @@ class Results:
                 self._types[name] = wide
         fields = [pa.field(name, kind) for name, kind in self._types.items()]
         fields += [pa.field(EVENT_TIME, _STAMP)] if timed else []
-        self.schema = pa.schema([*fields, *(pa.field(n, kind) for n, kind in ORIGIN.items())])
+        self.schema = pa.schema([*fields, *ORIGIN_FIELDS])
 
     def each(self, *tables: pa.Table) -> int:
         """The number of pairs of such rows per chunk."""

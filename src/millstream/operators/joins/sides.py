@@ -9,11 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.errors import InvalidSpec
-from millstream.operators.waiting import FLOW, SIGN, TIME, TWIN
+from millstream.operators.waiting import FLOW, TWIN
 from millstream.state.arrays.numpy_columns import int_values, plain
 from millstream.state.combine import conform
 from millstream.state.keys.equality import canonical
 from millstream.state.keys.hashing import hash_keys
+from millstream.state.row_columns import SIGN, TIME
 from millstream.state.sorting import arrange, hashes_of, orders_of, sort_rows
 from millstream.state.spec import HASH, ORDER, StateColumn, StateSpec
 

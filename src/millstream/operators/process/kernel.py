@@ -16,6 +16,7 @@ from millstream.operators.process.spec import EPOCH, Visit
 from millstream.state.arrays.numpy_columns import int_values, plain
 from millstream.state.combine import combine
 from millstream.state.keys.hashing import hash_keys
+from millstream.state.row_columns import ORIGIN, TIME
 from millstream.state.sorting import arrange, orders_of
 from millstream.state.spec import GONE, HASH, ORDER, StateColumn, StateSpec
 
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from millstream.operators.process.spec import Process, Row
     from millstream.state.runs.view import View
 
-TIME = "_time"
-ORIGIN = ("_source", "_partition", "_offset", "_sub")
 EVENT, CLOCK = "event", "clock"
 MOST_ROUNDS = 10_000
 _MICROSECOND = timedelta(microseconds=1)

@@ -16,6 +16,7 @@ from millstream.operators.tables.transitions import NONE, Groups, Transitions
 from millstream.state.arrays.numpy_columns import int_values, plain
 from millstream.state.combine import combine
 from millstream.state.keys.hashing import hash_keys
+from millstream.state.row_columns import ORIGIN, TIME
 from millstream.state.spec import GONE, StateColumn
 
 if TYPE_CHECKING:
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
     from millstream.state.spec import StateSpec
 
     Ints = NDArray[np.int64]
-
-TIME = "_time"
-ORIGIN = ("_source", "_partition", "_offset", "_sub")
 
 
 class TableAggregateKernel:

@@ -14,6 +14,7 @@ from millstream.operators.tables.transitions import NONE, SIGN, Groups, Transiti
 from millstream.operators.waiting import FLOW
 from millstream.state.arrays.numpy_columns import int_values, plain
 from millstream.state.keys.hashing import hash_keys
+from millstream.state.row_columns import ORIGIN, ORIGIN_FIELDS, TIME
 from millstream.state.spec import HASH, StateSpec
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from millstream.event_time.batch_time import BatchTime
     from millstream.state.runs.view import View
 
-TIME = "_time"
-ORIGIN = ("_source", "_partition", "_offset", "_sub")
 _STAMP = pa.timestamp("us", "UTC")
 
 
@@ -52,8 +51,7 @@ class ChangelogKernel:
         """The columns of the table, `change` and `changed_at`, and the origin of the change."""
         added = [pa.field(CHANGE, pa.string())]
         added += [pa.field(CHANGED_AT, _STAMP)] if self._timed else []
-        kinds = zip(ORIGIN, (pa.int32(), pa.int32(), pa.int64(), pa.int64()), strict=True)
-        return pa.schema([*self._fields, *added, *kinds])
+        return pa.schema([*self._fields, *added, *ORIGIN_FIELDS])
 
     def due(self, watermark: int) -> int:
         """Nothing is emitted when time advances."""

@@ -15,6 +15,7 @@ from millstream.operators.tables.transitions import NONE, SIGN, Groups, Transiti
 from millstream.state.arrays.numpy_columns import int_values, plain, validity
 from millstream.state.combine import combine
 from millstream.state.keys.hashing import hash_keys
+from millstream.state.row_columns import ORIGIN_FIELDS, ORIGIN_TYPES
 from millstream.state.spec import GONE, HASH, ORDER, StateColumn, StateSpec
 
 if TYPE_CHECKING:
@@ -30,12 +31,6 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
 
 TIME, POSITION, ALIVE = "_time", "_position", "_alive"
-ORIGIN = {
-    "_source": pa.int32(),
-    "_partition": pa.int32(),
-    "_offset": pa.int64(),
-    "_sub": pa.int64(),
-}
 ARRIVAL = ("_sub", "_offset", "_partition", "_source")  # the most important last
 PLACE = ("_sub", "_source", "_partition", "_offset", POSITION, TIME)
 DELETED = "deleted"
@@ -76,9 +71,9 @@ class CurrentKernel:
         self.columns = [field.name for field in self._fields]
         self.by_time = spec.order == "time"
         self._timed = TIME in input_schema.names
-        stamps = {**ORIGIN, **({TIME: pa.int64()} if self._timed else {})}
+        stamps = {**ORIGIN_TYPES, **({TIME: pa.int64()} if self._timed else {})}
         self._stamps = list(stamps)
-        place = {TIME: pa.int64(), POSITION: pa.int64(), **ORIGIN} if self.by_time else {}
+        place = {TIME: pa.int64(), POSITION: pa.int64(), **ORIGIN_TYPES} if self.by_time else {}
         place |= self.more
         extra = {SIGN: pa.int8(), POSITION: pa.int64(), **self.more} if self.by_time else {}
         self.exchange = pa.schema([*self._fields, *stamps.items(), *extra.items(),
@@ -100,7 +95,7 @@ class CurrentKernel:
 
     def output(self) -> pa.Schema:
         """The columns of the input, with the origin of the change that set the row."""
-        return pa.schema([*self._fields, *ORIGIN.items()])
+        return pa.schema([*self._fields, *ORIGIN_FIELDS])
 
     def due(self, watermark: int) -> int:
         """Nothing is emitted when time advances."""

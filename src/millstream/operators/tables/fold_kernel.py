@@ -15,6 +15,7 @@ from millstream.operators.tables.transitions import NONE, Groups, Transitions
 from millstream.state.arrays.numpy_columns import int_values, plain
 from millstream.state.combine import combine
 from millstream.state.keys.hashing import hash_keys
+from millstream.state.row_columns import ORIGIN
 from millstream.state.spec import HASH, StateColumn, StateSpec
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from millstream.state.runs.view import View
 
 TIME, AT = "_time", "_at"
-ORIGIN = ("_source", "_partition", "_offset", "_sub")
 
 
 class FoldKernel:

@@ -9,9 +9,10 @@ import pyarrow as pa
 
 from millstream.errors import InvalidSpec
 from millstream.operators.kernel import ROWS, Outcome, Prepared
-from millstream.operators.waiting import ORIGIN, Waiting
+from millstream.operators.waiting import Waiting
 from millstream.state.arrays.numpy_columns import plain
 from millstream.state.keys.equality import ranks
+from millstream.state.row_columns import ORIGIN
 from millstream.state.sorting import arrange, hashes_of, orders_of
 
 if TYPE_CHECKING:

@@ -26,6 +26,7 @@ from millstream.operators.aggregates.aggregation import (
 from millstream.operators.aggregates.parts import Part, rows_part
 from millstream.state.arrays.numpy_columns import int_values, plain
 from millstream.state.keys.hashing import hash_keys
+from millstream.state.row_columns import ORIGIN, SIGN, TIME
 from millstream.state.sorting import arrange, by_columns, hashes_of
 from millstream.state.spec import HASH, ORDER, StateColumn
 
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
-TIME, SIGN = "_time", "_sign"
-ORIGIN = ("_source", "_partition", "_offset", "_sub")
 FIRST, LAST = "_first_time", "_last_time"
 CHUNK_BYTES = 64 << 20
 

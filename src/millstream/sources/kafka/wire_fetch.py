@@ -9,22 +9,21 @@ import select
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn
-
-import numpy as np
-import pyarrow as pa
+from typing import TYPE_CHECKING, NoReturn
 
 from millstream.kafka.protocol.batch_headers import BadBatch, Batch, UnknownFormat, batches
 from millstream.kafka.protocol.connection import TIMEOUT, Address, Connection, parse_address
 from millstream.kafka.protocol.fetch import fetch_request, parse_fetch_response
 from millstream.kafka.protocol.messages import ProtocolError, UnexpectedResponse
 from millstream.kafka.protocol.metadata import available_leaders
-from millstream.kafka.protocol.record_batches import Headers, Records, pieces
+from millstream.kafka.protocol.record_batches import Records, pieces
 from millstream.sources.kafka import errors
-from millstream.sources.spec import raw_schema
+from millstream.sources.kafka.raw_tables import joined, raw_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
 
     from millstream.errors import DamagedLog, Unavailable
     from millstream.kafka.protocol.fetch import FetchedPartition
@@ -39,11 +38,9 @@ _TIMEOUT = 120.0
 _RETRY_SECONDS = 0.1
 _REPORT_AFTER = 2.0  # seconds of an outage
 _NEW_TOPIC_SECONDS = 5.0  # in which a new topic becomes known to every broker
-_FEW = 256  # records of several partitions that become one table
 _OUT_OF_RANGE, _CORRUPT, _UNKNOWN_TOPIC, _FORBIDDEN = 1, 2, 3, 29
 _BEYOND = 1 << 31  # offsets after the high watermark; more are not written while a broker answers
 _MAX_UNPACKED = 64 << 20  # bytes of values that `following` returns
-_MAX_TIMESTAMP_MS = (1 << 63) // 1000 - 1
 _LEADER_CHANGES = {5, 6, 9, 56, 74, 75, 78, 100}
 
 
@@ -120,7 +117,7 @@ class WireFetcher:
                 keys="key" in columns, headers="headers" in columns, only=only,
             ):  # fmt: skip
                 if len(found.offsets):
-                    yield _raw(found, partition, columns)
+                    yield raw_table(found, partition, columns)
                 done[partition] = max(found.next, first)
         except BadBatch as bad:
             raise self._damaged(partition, bad) from None
@@ -199,7 +196,7 @@ class WireFetcher:
             ranges[part.partition], found[part.partition] = (first, end), some
         if not ranges:
             return None
-        return ranges, _raws(found, columns)
+        return ranges, joined(found, columns)
 
     def _up_to(
         self, part: FetchedPartition, whole: Sequence[Batch], first: int, size: int, *, keys: bool
@@ -398,46 +395,3 @@ def _check_offsets(part: FetchedPartition, whole: Sequence[Batch], start: int) -
         why = f"a batch that ends at {whole[-1].last}, where the log ends at {part.high_watermark}"
     if why is not None:
         raise BadBatch(start, start + 1, why)
-
-
-def _raws(found: Mapping[int, Sequence[Records]], columns: Sequence[str]) -> pa.Table:
-    """The records of several partitions; a few of them as one chunk, which decodes faster."""
-    parts = [piece for some in found.values() for piece in some]
-    owners = [partition for partition, some in found.items() for _ in some]
-    counts = [len(part.offsets) for part in parts]
-    if len(parts) > 1 and sum(counts) <= _FEW:
-        whole = Records(
-            np.concatenate([part.offsets for part in parts]),
-            np.concatenate([part.timestamps for part in parts]),
-            pa.concat_arrays([part.values for part in parts]),
-            pa.concat_arrays([part.keys for part in parts]) if "key" in columns else None,
-            next=0,
-        )
-        return _raw(whole, np.repeat(owners, counts), columns)
-    tables = [_raw(part, partition, columns)
-              for part, partition in zip(parts, owners, strict=True)]  # fmt: skip
-    return pa.concat_tables([raw_schema(columns).empty_table(), *tables])
-
-
-def _raw(found: Records, partition: int | np.ndarray, columns: Sequence[str]) -> pa.Table:
-    count = len(found.offsets)
-    timestamps = np.clip(found.timestamps, -_MAX_TIMESTAMP_MS, _MAX_TIMESTAMP_MS)
-    arrays = {
-        "value": found.values,
-        "key": found.keys,
-        "partition": pa.array(np.full(count, partition, np.int32)),
-        "offset": pa.array(found.offsets),
-        "timestamp": pa.array(timestamps * 1000).view(pa.timestamp("us", "UTC")),
-    }
-    if found.headers is not None:
-        arrays["headers"] = pa.array(
-            [*map(_header_rows, found.headers)], raw_schema().field("headers").type
-        )
-    return pa.table([arrays[name] for name in columns], schema=raw_schema(columns))
-
-
-def _header_rows(headers: Headers) -> list[dict[str, Any]] | None:
-    """Headers as in a row: names are text, and a record without headers has null."""
-    return [
-        {"key": name.decode(errors="replace"), "value": value} for name, value in headers
-    ] or None

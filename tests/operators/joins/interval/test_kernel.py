@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import datetime, timedelta
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.operators.joins import delayed
 from tests.operators.windows import tables
 from tests.operators.windows.driving import Driver, Left
 from tests.oracles import joins as oracle
@@ -398,20 +398,11 @@ def test_the_same_rows_give_the_same_pairs_for_any_batches_when_none_is_later_th
     found = []
     for places in cuts:
         numbers: Counter[Any] = Counter()
-        before = [MIN_TIME, MIN_TIME]
         with Driver(kernel(within, how)) as driver:
-            for low, high in pairwise([0, *places, len(rows), len(rows)]):
-                seen = [[row["_time"] - delay for s, row in rows[:high] if s == side]
-                        for side in (0, 1)]  # fmt: skip
-                after = [max([before[side], *seen[side]]) for side in (0, 1)]
-                if low == len(rows):
-                    after = [END_OF_TIME, END_OF_TIME]
-                taken = [[row for s, row in rows[low:high] if s == side] for side in (0, 1)]
-                marks = ((before[0], after[0]), (before[1], after[1]))
-                left = step(driver, taken[0], taken[1], marks)
+            for batch in delayed.batches(rows, places, delay):
+                left = step(driver, *batch)
                 assert left.late == []
                 numbers.update((r["word"], r["page"], r["_time"], r["_sub"]) for r in left.rows)
-                before = after
             assert all(not manifest.runs for manifest in driver.manifests.values())
         found.append(numbers)
     assert found[0] == found[1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.operators.joins import delayed
 from tests.operators.windows import tables
 from tests.operators.windows.counting import calls
 from tests.operators.windows.driving import Driver, Left
@@ -262,20 +262,11 @@ def test_the_same_rows_give_the_same_results_for_any_batches_when_none_is_later_
     found = []
     for places in cuts:
         numbers: Counter[Any] = Counter()
-        before = [MIN_TIME, MIN_TIME]
         with Driver(kernel("left")) as driver:
-            for low, high in pairwise([0, *places, len(rows), len(rows)]):
-                seen = [[row["_time"] - delay for s, row in rows[:high] if s == side]
-                        for side in (0, 1)]  # fmt: skip
-                after = [max([before[side], *seen[side]]) for side in (0, 1)]
-                if low == len(rows):
-                    after = [END_OF_TIME, END_OF_TIME]
-                taken = [[row for s, row in rows[low:high] if s == side] for side in (0, 1)]
-                both = ((before[0], after[0]), (before[1], after[1]))
-                left = step(driver, taken[0], taken[1], both)
+            for batch in delayed.batches(rows, places, delay):
+                left = step(driver, *batch)
                 assert left.late == []
                 numbers.update((r["sale"], r["rate"], r["_time"]) for r in left.rows)
-                before = after
             assert driver.manifests["waiting"].runs == ()
         found.append(numbers)
     assert found[0] == found[1]

@@ -24,9 +24,10 @@ from millstream.operators.joins.result_columns import LEFT, RIGHT, result_column
 from millstream.operators.joins.results import CHUNK_BYTES, Results
 from millstream.operators.joins.sides import AT, ROW, Side, shared_types
 from millstream.operators.kernel import Outcome, Prepared
-from millstream.operators.waiting import TIME, TWIN
+from millstream.operators.waiting import TWIN
 from millstream.state.arrays.numpy_columns import int_values, plain
 from millstream.state.combine import combine, conform, without_tombstones
+from millstream.state.row_columns import TIME
 from millstream.state.runs.lookup import meeting
 from millstream.state.sorting import orders_of
 from millstream.state.spec import HASH, ORDER, StateSpec

@@ -22,7 +22,7 @@ from millstream.operators.joins.sides import AT, Side, present, shared_types
 from millstream.operators.joins.stream_table.enriched import CHUNK_BYTES, NOWHERE, Enriched
 from millstream.operators.joins.stream_table.versions import ALIVE, FORGET, History, Versions
 from millstream.operators.kernel import Outcome, Prepared
-from millstream.operators.waiting import TIME
+from millstream.operators.lateness import part_late
 from millstream.state.arrays.numpy_columns import int_values, plain
 from millstream.state.combine import combine, conform
 from millstream.state.sorting import hashes_of
@@ -119,15 +119,9 @@ class AsOfKernel:
             broadcast = changes if self._broadcasts else None
             return Prepared(changes, np.zeros(0, np.int64), broadcast=broadcast)
         self._events.require(rows, timed=True)
-        gone = int_values(plain(rows[TIME])) < batch_time.before
-        if batch_time.before == END_OF_TIME:
-            gone[:] = True
-        if gone.any():
-            rows = rows.take(pa.array(np.flatnonzero(~gone)))
-        spread = self._replicated
-        return Prepared(
-            self._events.exchanged(rows, timed=True, spread=spread), np.flatnonzero(gone)
-        )
+        rows, _, late = part_late(rows, batch_time.before)
+        exchange = self._events.exchanged(rows, timed=True, spread=self._replicated)
+        return Prepared(exchange, late)
 
     def run(
         self, sides: Sequence[Sequence[pa.Table]], state: Mapping[str, View], batch_time: BatchTime

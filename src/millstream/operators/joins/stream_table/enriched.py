@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from millstream.operators.joins.result_columns import LEFT, result_columns
 from millstream.operators.joins.sides import AT, FROM
-from millstream.operators.waiting import ORIGIN, SIGN, TIME
 from millstream.state.arrays.numpy_columns import int_values, plain
+from millstream.state.row_columns import ORIGIN_FIELDS, SIGN, TIME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -40,7 +40,7 @@ class Enriched:
         self._types = stream, table
         self._columns = result_columns(list(stream), list(table), on, suffix=suffix, step=step)
         fields = [pa.field(name, self._types[side][own]) for name, side, own in self._columns]
-        self.schema = pa.schema([*fields, *(pa.field(n, kind) for n, kind in ORIGIN.items())])
+        self.schema = pa.schema([*fields, *ORIGIN_FIELDS])
 
     def results(
         self, events: pa.Table, rows: pa.Table, place: Ints, *, every: bool, timed: bool = True

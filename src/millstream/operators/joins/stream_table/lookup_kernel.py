@@ -14,11 +14,11 @@ from millstream.operators.joins.sides import Side, present, shared_types
 from millstream.operators.joins.stream_table.as_of_kernel import EVENTS, EVERYWHERE, TABLE
 from millstream.operators.joins.stream_table.enriched import NOWHERE, Enriched
 from millstream.operators.kernel import Outcome, Prepared
-from millstream.operators.waiting import ORIGIN, SIGN, TIME
 from millstream.state.arrays.numpy_columns import int_values, plain
 from millstream.state.combine import combine
 from millstream.state.keys.equality import canonical
 from millstream.state.keys.hashing import hash_keys
+from millstream.state.row_columns import ORIGIN, SIGN, TIME
 from millstream.state.sorting import hashes_of
 from millstream.state.spec import GONE, HASH, ORDER, StateColumn, StateSpec
 

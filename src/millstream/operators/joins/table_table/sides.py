@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from millstream.operators.joins.sides import present
 from millstream.operators.joins.table_table.view_rows import STAMPS, Some
-from millstream.operators.waiting import ORIGIN, SIGN, TIME
 from millstream.state.arrays.numpy_columns import int_values, plain
 from millstream.state.combine import combine
 from millstream.state.keys.equality import canonical
 from millstream.state.keys.hashing import hash_keys
+from millstream.state.row_columns import ORIGIN, ORIGIN_FIELDS, SIGN, TIME
 from millstream.state.sorting import arrange, hashes_of
 from millstream.state.spec import GONE, HASH, ORDER, StateColumn, StateSpec
 
@@ -81,7 +81,7 @@ class TableSide:
     def taken(self, tables: Sequence[pa.Table]) -> Changes:
         """The net changes of a batch: each row as it was before, and as it is after."""
         stamps = [pa.field(SIGN, pa.int8()), pa.field(TIME, pa.int64()),
-                  *(pa.field(name, kind) for name, kind in ORIGIN.items())]  # fmt: skip
+                  *ORIGIN_FIELDS]  # fmt: skip
         schema = pa.schema([*self._row, *stamps])
         parts = [table.cast(schema) for table in tables if table.num_rows]
         rows = pa.concat_tables([schema.empty_table(), *parts]).combine_chunks()

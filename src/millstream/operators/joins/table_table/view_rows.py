@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.operators.joins.result_columns import LEFT, RIGHT
-from millstream.operators.waiting import ORIGIN, SIGN, TIME
 from millstream.state.arrays.numpy_columns import in_chunks
+from millstream.state.row_columns import ORIGIN, ORIGIN_FIELDS, SIGN, TIME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -84,7 +84,7 @@ class ViewRows:
             if self._types[name] != sides[RIGHT].columns[name]:
                 self._types[name] = sides[LEFT].spec.keys.field(name).type
         fields = [pa.field(name, kind) for name, kind in self._types.items()]
-        self.schema = pa.schema([*fields, *(pa.field(n, kind) for n, kind in ORIGIN.items())])
+        self.schema = pa.schema([*fields, *ORIGIN_FIELDS])
 
     def products(self, sign: int, left: Some, right: Some, *, cause: int) -> Iterator[pa.Table]:
         """Every row of the left with every row of the right of the same key, in chunks.

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from millstream.operators.windows.by_rows.cut_kernel import Cut, CutKernel
 from millstream.operators.windows.by_rows.spec import PUNCTUATION
-from millstream.operators.windows.lifted import ORIGIN
 from millstream.state.arrays.numpy_columns import int_values, plain
+from millstream.state.row_columns import ORIGIN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,8 +41,8 @@ def punctuating(spec: Punctuated) -> EachKey | AllKeys:
     return AllKeys(spec) if spec.all_keys else EachKey(spec)
 
 
-class EachKey:
-    """A closing row ends the window of its key."""
+class _Punctuating:
+    """What both cutters share."""
 
     name = "punctuated"
     remembered: tuple[StateColumn, ...] = ()
@@ -54,6 +54,10 @@ class EachKey:
     def carried(self) -> dict[str, pa.DataType]:
         """Whether a row closes windows."""
         return {PUNCTUATION: pa.bool_()}
+
+
+class EachKey(_Punctuating):
+    """A closing row ends the window of its key."""
 
     def carry(self, rows: pa.Table) -> tuple[dict[str, pa.Array], pa.Table | None, int]:
         """Markers that are not members are shuffled too, and are counted as unplaced."""
@@ -72,19 +76,8 @@ class EachKey:
         return Cut(before - at_start[key_of], at_end - at_start, outside)
 
 
-class AllKeys:
+class AllKeys(_Punctuating):
     """A closing row ends the windows of all keys, at its position in order of origin."""
-
-    name = "punctuated"
-    remembered: tuple[StateColumn, ...] = ()
-
-    def __init__(self, spec: Punctuated) -> None:
-        self._member = spec.member
-
-    @property
-    def carried(self) -> dict[str, pa.DataType]:
-        """Whether a row closes windows."""
-        return {PUNCTUATION: pa.bool_()}
 
     def carry(self, rows: pa.Table) -> tuple[dict[str, pa.Array], pa.Table | None, int]:
         """The origins of closing rows are broadcast."""

@@ -18,10 +18,11 @@ from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
 from millstream.operators.aggregates.parts import ROWS
 from millstream.operators.kernel import Outcome, Prepared
 from millstream.operators.windows.folding import folded
-from millstream.operators.windows.lifted import LAST, ORIGIN, Lifted, require_no_retraction
+from millstream.operators.windows.lifted import LAST, Lifted, require_no_retraction
 from millstream.operators.windows.open_times import NO_TIME, TIMES, OpenTimes
 from millstream.state.arrays.numpy_columns import int_values, plain, spans_to_rows, validity
 from millstream.state.combine import combine, conform, reduce_groups
+from millstream.state.row_columns import ORIGIN
 from millstream.state.runs.lookup import meeting
 from millstream.state.spec import GONE, HASH, ORDER, StateSpec
 

@@ -16,10 +16,12 @@ from millstream.errors import InvalidSpec
 from millstream.event_time.batch_time import END_OF_TIME, MIN_TIME
 from millstream.operators.aggregates.parts import ROWS
 from millstream.operators.kernel import Outcome, Prepared
+from millstream.operators.lateness import part_late
 from millstream.operators.windows.folding import folded
-from millstream.operators.windows.lifted import CHUNK_BYTES, SIGN, TIME, Lifted
+from millstream.operators.windows.lifted import CHUNK_BYTES, Lifted
 from millstream.state.arrays.numpy_columns import int_values, plain, spans_to_rows
 from millstream.state.combine import combine, conform
+from millstream.state.row_columns import SIGN, TIME
 from millstream.state.runs.lookup import together
 from millstream.state.runs.search import lower_bound
 from millstream.state.sorting import orders_of
@@ -93,14 +95,7 @@ class SlidingKernel:
     def prepare(self, rows: pa.Table, batch_time: BatchTime, side: int = 0) -> Prepared:
         """Separate the late rows; aggregate the others to one row per key and time."""
         _require_time(rows)
-        times = int_values(plain(rows[TIME]))
-        gone = times < batch_time.before
-        if batch_time.before == END_OF_TIME:
-            gone[:] = True
-        late = np.flatnonzero(gone)
-        if len(late):
-            kept = np.flatnonzero(~gone)
-            rows, times = rows.take(pa.array(kept)), times[kept]
+        rows, times, late = part_late(rows, batch_time.before)
         lifted = {ORDER: pa.array(times), **self._lifted.lift(rows, _signs(rows))}
         exchange = combine(pa.table(lifted), self._waiting).drop_columns([GONE])
         return Prepared(exchange, late)
