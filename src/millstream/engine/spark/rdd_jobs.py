@@ -156,7 +156,7 @@ def collected(rdd: RDD[T]) -> list[T]:
     raise AssertionError("unreachable")
 
 
-def _collected(rdd: RDD[bytes]) -> list[bytes]:
+def _collected(rdd: RDD[T]) -> list[T]:
     """As `rdd.collect()`, for a few small values, with a third less work for Java.
 
     `collect` has Spark analyse the byte code of its own closures for each job, and passes the
