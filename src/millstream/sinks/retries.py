@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from millstream.errors import MillstreamError, Unavailable
+from millstream.outages import waiting_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,7 +17,7 @@ Diagnosis = tuple[str, MillstreamError | None]
 """What an error says, and the error to stop the job with; None if a retry may succeed."""
 
 CONTINUES = "the job continues from here after a restart"
-_FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0
+_FIRST_WAIT, _LONGEST_WAIT = 0.1, 2.0
 
 
 def retry(
@@ -34,6 +35,7 @@ def retry(
         Unavailable: no attempt succeeded within the opening's patience.
     """
     deadline, pause = time.monotonic() + opening.patience, _FIRST_WAIT
+    waited = False
     while True:
         try:
             attempt()
@@ -49,8 +51,11 @@ def retry(
                     got=f"no success in {opening.patience:.0f} s: {reason}",
                     do=f"check that system; {CONTINUES}",
                 ) from error
-            opening.on_wait(f"waiting for {where}: {reason}")
+            opening.on_wait(waiting_for(where, reason, retry_in=pause))
+            waited = True
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_WAIT)
         else:
+            if waited:
+                opening.on_answer(where)
             return

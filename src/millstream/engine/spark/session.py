@@ -68,6 +68,11 @@ class Spark:
         return None if self._found is None else ui_address(self._found)
 
     @property
+    def found(self) -> SparkSession | None:
+        """The session, if it has started."""
+        return self._found
+
+    @property
     def ready(self) -> bool:
         """Whether `get` would return at once.
 
