@@ -1,4 +1,4 @@
-"""A system that is away is noticed within five seconds wherever a batch runs, and so is its return.
+"""A system that is down is noticed within five seconds wherever a batch runs, and so is its return.
 
 Real brokers, databases and a real Java process are killed or suspended while a job has nothing to
 do, and then while it has.

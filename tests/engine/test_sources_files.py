@@ -224,7 +224,7 @@ def _power_cut(prepared: object) -> None:
 
 
 def test_a_missing_folder_and_an_ambiguous_header_are_reported(tmp_path: Path) -> None:
-    says = r"reading files needs .*nowhere; got no such folder"
+    says = r"reading files needs .*nowhere; got no folder .*nowhere"
     with (
         Drive(out(rows_of(tmp_path / "nowhere")), lane="narrow") as drive,
         pytest.raises(NotFound, match=says),

@@ -43,6 +43,7 @@ from millstream.metrics.facts import lane_name
 from millstream.outages import Notice
 from millstream.plan.side_outputs import on_spark
 from millstream.plan.stages import cut
+from millstream.toolchain.folders import refuse_file_above
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -106,6 +107,7 @@ class Job:
         alone = checkpoint is None and in_memory(pipeline)
         self.temporary = TemporaryCheckpoint(pipeline) if alone else None
         self.folder = self.temporary.folder if self.temporary else _folder(pipeline, checkpoint)
+        refuse_file_above(self.folder, "a checkpoint")
         self._aside, self._warn = SetAside(pipeline), warn
         self._until, self._on_batch, self._take_over = until, on_batch, take_over
         self._health = Health(on_phase or (lambda phase: None), on_outage)
@@ -153,6 +155,7 @@ class Job:
 
         Afterwards `reached_end` says whether the run reached that end.
         """
+        self._health.watch_spark(lambda: (self._continuous or self._session).found)
         try:
             if self.continuous:
                 self._run_continuous()
@@ -168,7 +171,6 @@ class Job:
         if self.temporary is not None:
             self.temporary.begin()
         spark = self._session = self._spark()
-        self._health.watch_spark(lambda: self._session.found)
         if self._stop.is_set():
             return
         self._health.phase("checking the types of the pipeline")
@@ -222,8 +224,6 @@ class Job:
             on_facts=self._facts, phase=self._health.phase, listener=self._listener,
             turn=self._turn, stop=self._stop,
         )  # fmt: skip
-        runs = self._continuous
-        self._health.watch_spark(lambda: runs.found)
         with self._beating(), frozen_objects(), suppress(_StoppedWaiting):
             self.reached_end = self._continuous.run(
                 take_over=self._take_over, caught_up=self._until == "caught_up"

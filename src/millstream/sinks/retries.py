@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from typing import TYPE_CHECKING
 
-from millstream.errors import MillstreamError, Unavailable
+from millstream.errors import InvalidSpec, MillstreamError, Unavailable
 from millstream.outages import waiting_for
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ Diagnosis = tuple[str, MillstreamError | None]
 """What an error says, and the error to stop the job with; None if a retry may succeed."""
 
 CONTINUES = "the job continues from here after a restart"
+_NO_FOLDER = (errno.ENOTDIR, errno.EISDIR)
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 2.0
 
 
@@ -42,6 +44,9 @@ def retry(
         except MillstreamError:
             raise  # some of them are OSErrors too
         except errors as error:
+            if getattr(error, "errno", None) in _NO_FOLDER:
+                raise InvalidSpec(f"the pipeline {opening.pipeline!r} needs a folder for {where}",
+                                  got=str(error), do="choose another path") from error  # fmt: skip
             reason, stop = classify_error(error)
             if stop is not None:
                 raise stop from error

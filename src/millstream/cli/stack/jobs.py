@@ -308,7 +308,7 @@ def _await(
             return
         if found.state == "failed" and word != "removed":
             raise _failure(found)
-        if word == "started" and found.state == "waiting" and time.time() - found.since > _AWAY:
+        if word == "started" and _waits(found):
             raise Unavailable(
                 f"the job {name} is submitted and needs another system to work",
                 got=found.reason,
@@ -321,6 +321,12 @@ def _await(
     raise MillstreamError(f"the job {name} needs to have {word}",
                           got=f"{state} after {_TIMEOUT:.0f} s",
                           do=f"see `millstream jobs show {name}`")  # fmt: skip
+
+
+def _waits(job: "JobRow") -> bool:
+    """Whether the run that was asked for has waited for a while."""
+    began = max(job.since, job.launched or 0.0)
+    return job.state == "waiting" and job.ran >= job.asked and time.time() - began > _AWAY
 
 
 def _failure(job: "JobRow") -> MillstreamError:

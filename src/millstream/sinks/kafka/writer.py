@@ -10,8 +10,8 @@ import math
 import time
 from typing import TYPE_CHECKING, Any
 
-from millstream.errors import DataGone, Fenced, MillstreamError, Unavailable
-from millstream.kafka.librdkafka import LOG, TEMPORARY_ERRORS
+from millstream.errors import DataGone, Fenced, MillstreamError, Refused, Unavailable
+from millstream.kafka.librdkafka import LOG, TEMPORARY_ERRORS, Link
 from millstream.kafka.ping import system_of
 from millstream.kafka.protocol.transactions import GroupOffset
 from millstream.outages import waiting_for
@@ -63,6 +63,7 @@ class TopicWriter:
         no one.
         """
         self._opening.check_owned()
+        self._refuse_credentials()
         self._create_topics({LEDGER})
         owner = self._last_owner()
         if owner not in (None, self._job):
@@ -76,6 +77,20 @@ class TopicWriter:
         else:
             self._last = intent
         return self._last
+
+    def _refuse_credentials(self) -> None:
+        """librdkafka tries wrong credentials for ever: find out first.
+
+        Raises:
+            Refused: the cluster does not accept them.
+        """
+        if self._cluster.settings:
+            try:
+                Link(self._cluster).ping()
+            except Refused:
+                raise
+            except MillstreamError:
+                return  # what comes next waits for it
 
     def _last_owner(self) -> str | None:
         """The owner in the last ledger entry, without waiting for open transactions.

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from millstream.errors import InvalidSpec, Unavailable
+from millstream.errors import InvalidSpec, NotFound, Refused, Unavailable
 from millstream.kafka.librdkafka import LOG
 from millstream.kafka.ping import system_at
 from millstream.sources.kafka import errors
@@ -40,6 +40,7 @@ _ANSWER_SECONDS, _ANSWER_SECONDS_IN_AN_OUTAGE = 10.0, 2.0
 _MAX_OUTAGE = 120.0
 _TOPIC_PROPAGATION = 3.0  # seconds until every broker knows a new topic
 _RETRY_SECONDS = 0.25
+_SEVERAL = 2
 _CLOSE_SECONDS = 3.0
 _MAX_BYTES = 64 << 20  # bytes of records that the driver reads at once
 
@@ -94,14 +95,19 @@ class TopicReader:
             NotFound: the topic does not exist.
             Unavailable: the broker did not answer in time.
         """
+        known = time.monotonic() + _TOPIC_PROPAGATION
         default = _MAX_OUTAGE if self._first else _TOPIC_PROPAGATION
         deadline = time.monotonic() + (default if self._patience is None else self._patience)
         waited = False
         while True:
             try:
                 extent = self._extent()
+            except NotFound:
+                if self._first or time.monotonic() > known or self._brokers() < _SEVERAL:
+                    raise
+                time.sleep(_RETRY_SECONDS)
             except Unavailable as error:
-                if time.monotonic() > deadline:
+                if isinstance(error, Refused) or time.monotonic() > deadline:
                     raise
                 self._waiting(errors.waiting(self._address, error.got))
                 # the old client may wait forever for a dead broker
@@ -113,6 +119,15 @@ class TopicReader:
                     self._answer_seconds = _ANSWER_SECONDS
                     self._answered(system_at(self._address))
                 return extent
+
+    def _brokers(self) -> int:
+        """How many brokers there are, some of which may not know a new topic yet."""
+        from confluent_kafka import KafkaException
+
+        try:
+            return len(self._admin.list_topics(timeout=_ANSWER_SECONDS_IN_AN_OUTAGE).brokers)
+        except KafkaException:
+            return 0
 
     def _extent(self) -> Extent:
         from confluent_kafka.admin import OffsetSpec
