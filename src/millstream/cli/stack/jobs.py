@@ -324,7 +324,7 @@ def _await(
 
 
 def _waits(job: "JobRow") -> bool:
-    """Whether the run that was asked for has waited for a while."""
+    """Whether the requested run has waited for a while."""
     began = max(job.since, job.launched or 0.0)
     return job.state == "waiting" and job.ran >= job.asked and time.time() - began > _AWAY
 
