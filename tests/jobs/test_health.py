@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    import psutil
+
     from millstream.testing.local_broker import ThrowAwayBroker
 
 SECONDS = 5.0
@@ -154,6 +156,42 @@ def test_a_job_waits_for_a_killed_broker_in_every_place_within_five_seconds(
     assert [line["event"] for line in logged].count("answers again") == 1, logged
     own.millstream.ok("produce", "bids", stdin=lines([4]))
     own.millstream.ok("jobs", "stop", "copy")
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(600)
+def test_an_idle_job_whose_java_process_dies_is_started_again(
+    stack: Stack, topic: str, tmp_path: Path
+) -> None:
+    stack.up()
+    file = tmp_path / "idle.py"
+    source = f'ms.Topic({topic!r}, schema="n long")'
+    out = f"ms.Topic({topic + '.out'!r})"
+    file.write_text(WRONG.format(name=topic, source=source, sink=out).replace("driver", "spark"))
+    for name in (topic, f"{topic}.out"):
+        stack.millstream.ok("topics", "create", name)
+    stack.millstream.ok("jobs", "submit", str(file))
+
+    def java() -> psutil.Process | None:
+        holder = stack.holder(topic)
+        return next((child for child in ([] if holder is None else holder.children())
+                     if child.name() == "java"), None)  # fmt: skip
+
+    log = stack.folder.job(topic).log
+    until(lambda: '"event": "spark"' in log.read_text(), "Spark", story=lambda: stack.story(topic))
+    first = java()
+    assert first is not None
+    first.kill()
+    until(
+        lambda: stack.job(topic).restarts == 1,
+        "another run",
+        60.0,
+        story=lambda: stack.story(topic),
+    )
+    assert "Spark's Java process has ended" in stack.story(topic)
+    stack.await_state(topic, *WORKING)
+    assert stack.job(topic).failures == 0
+    stack.millstream.ok("jobs", "stop", topic)
 
 
 def wrong_jobs(folder: Path, database: str) -> dict[str, tuple[str, str, int, str]]:
