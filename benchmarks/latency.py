@@ -2,8 +2,8 @@
 
 So many records a second over ten keys in an open loop; event time is the scheduled time of
 sending; windows of 100 ms, no watermark delay. A row's latency is the moment a
-read_committed consumer has it minus its window's end. Millstream is exactly once, Spark's
-sink at least once.
+read_committed consumer has it minus its window's end. Millstream is exactly once and runs with
+`latency="0 seconds"`; Spark's sink is at least once.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ class Paced:
     keys: int = 10
     window_ms: int = 100
     batch_ms: int = 1000
+    latency_ms: int = 0
     warm: int = WARM_SECONDS
     seconds: int = FEED_SECONDS
 
@@ -103,7 +104,8 @@ def _line(rounds: list[Round]) -> str:
 def windowed(paced: Paced, address: str) -> Round:
     """Windows over a paced feed: their latency, their cost, and the check."""
     spec = {"window": f"{paced.window_ms} milliseconds", "delay": "0 seconds",
-            "batch": f"{paced.batch_ms} milliseconds"}  # fmt: skip
+            "batch": f"{paced.batch_ms} milliseconds",
+            "latency": f"{paced.latency_ms} milliseconds"}  # fmt: skip
     with topics(address, paced.partitions) as (topic, out):
         spec |= {"topic": topic, "out": out}
         with working(paced.engine, "latency", address, spec) as process:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 DOCS = Path(__file__).parent.parent / "docs"
 SETTINGS = {
-    "millstream": "batches of about 3 s",
+    "millstream": "on Spark (the default), batches of about 3 s",
+    "millstream-driver": 'the same with `engine="driver"`: one process, one core, no Java',
     "spark-heap": "Structured Streaming, heap store, 2 shuffle partitions",
     "spark-rocksdb": "the same with RocksDB, changelog checkpoints",
     "flink-heap": "Flink SQL, parallelism 2, object reuse, checkpoints every 2 s",
@@ -38,6 +39,7 @@ SETTINGS = {
 }
 GUARANTEES = {
     "millstream": "exactly once",
+    "millstream-driver": "exactly once",
     "spark-heap": "at least once",
     "spark-rocksdb": "at least once",
     "flink-heap": "at least once",
@@ -55,7 +57,8 @@ _DECODE = {
     "duckdb": SETTINGS["duckdb"],
 }
 _PACED = {
-    "millstream": '`batch="1 second"` at most; starts as soon as there is input',
+    "millstream": '`latency="0 seconds"`: a batch starts as soon as there is input',
+    "millstream-driver": 'the same with `engine="driver"`',
     "spark-heap": "heap store, 2 shuffle partitions, batch after batch without a pause",
     "spark-rocksdb": "the same with RocksDB, changelog checkpoints",
 }
@@ -64,8 +67,7 @@ _CONTINUOUS = {
     "millstream": '`mode="continuous"`, without Spark, as the SQL is simple',
 }
 _SWEEP = {
-    "millstream": "`batch=` as given: the maximum length of a batch; beyond 1 s, up to a tenth of "
-    "it is spent waiting for rows",
+    "millstream": "`latency=` as given: how long a row may wait for more rows",
     "spark-heap": "heap store, 2 shuffle partitions, `processingTime` as given",
 }
 _GROWTH = {
@@ -120,10 +122,8 @@ ROWS = {
                       _AT_LEAST_ONCE),
     "continuous-rates": Row("The same at several rates.", rows.latency, _CONTINUOUS,
                             _AT_LEAST_ONCE),
-    "sweep": Row("Batches of several lengths over a steady feed, windows of a second, 1,000 keys. "
-                 "Spark starts a batch at each interval. Millstream's `batch=` is only an upper "
-                 "bound: with less to read it starts the next batch immediately, so see the "
-                 "rows per batch.", rows.sweep, _SWEEP),
+    "sweep": Row("Batches at several intervals over a steady feed, windows of a second, 1,000 "
+                 "keys: Spark's trigger, Millstream's `latency=`.", rows.sweep, _SWEEP),
     "growth": Row("A batch of 10 k rows with many keys open.", rows.growth, _GROWTH,
                   {"millstream": "exactly once", "spark-rocksdb": "none, no output"}),
     "recovery": Row("All processes of an engine are killed at peak load, during a large Spark "

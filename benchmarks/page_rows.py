@@ -101,7 +101,7 @@ def latency(shown: Shown) -> str:
 
 
 def sweep(shown: Shown) -> str:
-    """Cost and latency by the length of batches."""
+    """Cost and latency by the interval of batches."""
     columns = {
         "CPU-s per million": _column(_cost, ",.1f"),
         "p50 ms": _column(_latency("p50"), ",.0f"),
@@ -109,7 +109,7 @@ def sweep(shown: Shown) -> str:
         "rows per batch": _column(lambda one: one["batch_rows"], ",.0f"),
         "CPU ÷ millstream's": _ratio(shown, _cost),
     }
-    plots = _lines(shown, "batch_s", "length of a batch, seconds", {
+    plots = _lines(shown, "batch_s", "interval of batches, seconds", {
         "cpu": ("CPU-seconds per million records", {"": _cost}),
         "latency": ("ms after the window's end", {p: _latency(p) for p in ("p50", "p99")}),
     })  # fmt: skip

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 WHEN_NAMED = ("bytewax", "quix", "pathway")
-ENGINES = ("millstream", "spark-heap", "spark-rocksdb", "flink-heap", "flink-rocksdb", "duckdb",
-           *WHEN_NAMED)  # fmt: skip
+ENGINES = ("millstream", "millstream-driver", "spark-heap", "spark-rocksdb", "flink-heap",
+           "flink-rocksdb", "duckdb", *WHEN_NAMED)  # fmt: skip
 
 
 def work(

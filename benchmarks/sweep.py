@@ -1,9 +1,8 @@
-"""Cost and latency by the length of batches: 20,000 records a second, batches of 0.1 to 10 s.
+"""Cost and latency by the interval of batches: 20,000 records a second, a batch each 0.1 to 10 s.
 
 Count and sum over 1,000 keys in windows of a second, in an open loop. Spark starts a batch each
-interval (its trigger). Millstream's `batch=` is how long a batch may take when there is much to
-read: with less than that it begins the next one at once, so its rows per batch say how much of
-a batch it ever saw. Latency counts from the window's end. Six batches or `WARM_SECONDS` are left
+interval (its trigger), Millstream when a row has waited so long (`latency=`). Latency counts from
+the window's end. Six batches or `WARM_SECONDS` are left
 out, whichever is longer, and at least six are measured.
 """
 
@@ -28,7 +27,7 @@ MODULES = {"millstream": "millstream", "spark-heap": "triggered-heap"}
 
 
 def sweep(engines: tuple[str, ...]) -> bool:
-    """CPU-seconds per million records, latency and rows per batch, by the length of a batch."""
+    """CPU-seconds per million records, latency and rows per batch, by the interval of batches."""
     lengths = numbers("BATCH_MS", "100,300,1000,3000,10000")
     settings = {"RATE": RATE, "BATCH_MS": lengths, "FEED_SECONDS": FEED_SECONDS,
                 "WARM_SECONDS": WARM_SECONDS, "keys": KEYS, "window_ms": WINDOW_MS,
@@ -51,8 +50,9 @@ def paced(module: str, length: int) -> Paced:
     """The feed of one cell, long enough for several batches."""
     batches = math.ceil(LEAST_BATCHES * length / 1000)
     warm = max(WARM_SECONDS, batches)
+    seconds = warm + max(FEED_SECONDS - WARM_SECONDS, batches)
     return Paced(module, RATE, PARTITIONS, keys=KEYS, window_ms=WINDOW_MS, batch_ms=length,
-                 warm=warm, seconds=warm + max(FEED_SECONDS - WARM_SECONDS, batches))  # fmt: skip
+                 latency_ms=length, warm=warm, seconds=seconds)  # fmt: skip
 
 
 def _line(rounds: list[Round]) -> str:

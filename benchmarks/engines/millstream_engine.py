@@ -33,7 +33,13 @@ def pipeline(out: str, spec: dict[str, Any], schema: str = BID_SCHEMA) -> ms.Pip
     read = ms.Topic(spec["topic"], schema=schema)
     bids = ms.read(read, time="ts", watermark=spec["delay"])
     return ms.Pipeline(out, WORKS[spec.get("work", "tumbling")](bids, spec).to(ms.Topic(out)),
-                       batch=spec["batch"])  # fmt: skip
+                       batch=spec["batch"], latency=spec.get("latency", "0 seconds"),
+                       engine="driver" if on_driver(spec) else "spark")  # fmt: skip
+
+
+def on_driver(spec: dict[str, Any]) -> bool:
+    """Whether it is `millstream-driver`."""
+    return spec.get("store") == "driver"
 
 
 def _tumbling(bids: ms.Stream, spec: dict[str, Any]) -> ms.Stream:
@@ -90,7 +96,8 @@ WORKS = {"tumbling": _tumbling, "hopping": _hopping, "session": _session, "disti
 
 def drain(address: str, spec: dict[str, Any]) -> dict[str, Any]:
     """Drain a topic through a window into a topic, exactly once."""
-    session(sql=in_java(cut(pipeline(spec["out"], spec).outputs)))
+    if not on_driver(spec):
+        session(sql=in_java(cut(pipeline(spec["out"], spec).outputs)))
     if spec["warm"]:
         warm = {**spec, "topic": spec["warm"], "out": f"warm-{uuid.uuid4().hex[:8]}"}
         _drain(address, warm)
@@ -207,7 +214,7 @@ def growth(address: str, spec: dict[str, Any]) -> dict[str, Any]:
     heard: queue.Queue[Facts] = queue.Queue()
     bids = ms.read(ms.Topic(spec["topic"], schema=FED_SCHEMA), time="ts")
     counts = bids.by("auction").window(ms.tumbling("10000 days")).agg(n=ms.count())
-    counting = ms.Pipeline(spec["out"], counts.to(ms.Topic(spec["out"])))
+    counting = ms.Pipeline(spec["out"], counts.to(ms.Topic(spec["out"])), latency="0 seconds")
     feed = Feed(address, spec["topic"], spec["keys"])
     with tempfile.TemporaryDirectory() as folder:
         options = {"kafka": address, "checkpoint": f"{folder}/checkpoint"}

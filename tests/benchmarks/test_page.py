@@ -113,14 +113,14 @@ def test_a_row_has_settings_guarantee_median_range_ratio_and_verdict(tmp_path: P
     tumbling = section(text, "tumbling")
 
     assert line(tumbling, "millstream") == (
-        "| millstream | batches of about 3 s | exactly once | 23,000 (11,500–46,000) "
-        "| 46,000 (23,000–92,000) |  | right (9 checked) |"
+        "| millstream | on Spark (the default), batches of about 3 s | exactly once "
+        "| 23,000 (11,500–46,000) | 46,000 (23,000–92,000) |  | right (9 checked) |"
     )
     assert (
         "| at least once | 7,667 (3,833–15,333) | 7,667 (3,833–15,333) | 3.00 (2.00–3.00)× |"
         in line(tumbling, "spark-heap")
     )
-    assert "Not measured here: spark-rocksdb, flink-heap" in tumbling
+    assert "Not measured here: millstream-driver, spark-rocksdb, flink-heap" in tumbling
     assert "fewer than five" not in tumbling
 
 

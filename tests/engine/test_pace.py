@@ -1,21 +1,26 @@
-"""With `batch` above a second rows gather; a backlog, an end and a stop do not wait."""
+"""Rows wait for each other up to `latency`; a backlog, an end and a stop do not wait."""
 
 from __future__ import annotations
 
+import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 from tests.kafka.shortly import Log, eventually
 
 import millstream as ms
+from millstream.engine import pace
 from millstream.engine.job import Job
-from millstream.engine.lanes import planner
-from millstream.engine.lanes.planner import pause_of
+from millstream.errors import InvalidSpec
+from millstream.sources.kafka.reader import TopicReader
+from millstream.sources.kafka.wire_fetch import WireFetcher
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from millstream.metrics.facts import Facts
+    from millstream.sources.spec import Extent
     from millstream.testing.local_broker import ThrowAwayBroker
 
 SCHEMA = "id bigint not null, text string"
@@ -33,54 +38,133 @@ def rows(first: int, last: int, text: str = "") -> list[bytes]:
 
 
 class Paced:
-    """A job with batches of a given length; `seen` has the rows of each batch."""
+    """A job with a given latency; `seen` has the rows of each batch."""
 
-    def __init__(self, log: Log, topic: str, folder: Path, seconds: int, **options: Any) -> None:
+    def __init__(
+        self, log: Log, topic: str, folder: Path, latency: str,
+        until: Literal["caught_up"] | None = None, engine: Literal["spark", "driver"] = "driver",
+    ) -> None:  # fmt: skip
         self.seen: list[int] = []
+        self.when: list[float] = []
         stream = ms.read(ms.Topic(topic, schema=SCHEMA))
-        pipeline = ms.Pipeline(topic, stream.to(ms.Topic(f"{topic}.out")), batch=f"{seconds} s")
+        pipeline = ms.Pipeline(topic, stream.to(ms.Topic(f"{topic}.out")), latency=latency,
+                               engine=engine)  # fmt: skip
         self.job = Job(
-            pipeline, kafka=log.address, checkpoint=folder,
-            on_batch=lambda facts, lag: self.seen.append(facts.rows), **options,
-        )  # fmt: skip
+            pipeline, kafka=log.address, checkpoint=folder, on_batch=self._on, until=until
+        )
+
+    def _on(self, facts: Facts, lag: dict[str, int]) -> None:
+        self.seen.append(facts.rows)
+        self.when.append(time.monotonic())
 
     def read(self, count: int) -> None:
         eventually(lambda: sum(self.seen) >= count or self.job.ended(), within=PATIENCE)
         assert sum(self.seen) == count
 
-
-@pytest.fixture
-def endless(monkeypatch: pytest.MonkeyPatch) -> int:
-    """A `batch` in seconds with a pause longer than the test."""
-    monkeypatch.setattr(planner, "_LONGEST", ENDLESS)
-    return int(ENDLESS / 0.1) + 2
+    def end(self) -> None:
+        self.job.stop()
+        self.job.wait(PATIENCE)
 
 
-def test_the_pause_is_a_tenth_of_what_exceeds_a_second_and_at_most_two_seconds() -> None:
-    given = (0.1, 1.0, 3.0, 10.0, 21.0, 3600.0)
-    assert [pause_of(seconds) for seconds in given] == pytest.approx([0, 0, 0.2, 0.9, 2, 2])
-
-
-def test_rows_gather_during_a_pause(log: Log, topic: str, tmp_path: Path) -> None:
+def test_rows_that_come_steadily_share_batches(log: Log, topic: str, tmp_path: Path) -> None:
     log.topics.create(topic)
-    paced = Paced(log, topic, tmp_path / "job", 11)
+    paced = Paced(log, topic, tmp_path / "job", "1 second")
     paced.job.start()
     began = time.monotonic()
-    for number in range(25):
+    for number in range(30):
         log.fill(topic, rows(number, number + 1))
-        time.sleep(0.03)
-    paced.read(25)
+    paced.read(30)
     taken = time.monotonic() - began
-    paced.job.stop()
-    paced.job.wait(PATIENCE)
+    paced.end()
 
-    assert len(paced.seen) <= taken / pause_of(11) + 2
+    assert len(paced.seen) <= taken + 2
 
 
-def test_a_stop_ends_a_pause(log: Log, topic: str, tmp_path: Path, endless: int) -> None:
+def test_with_a_latency_of_zero_a_batch_follows_at_once(
+    log: Log, topic: str, tmp_path: Path
+) -> None:
+    log.topics.create(topic)
+    paced = Paced(log, topic, tmp_path / "job", "0 seconds")
+    paced.job.start()
+    for number in range(20):
+        log.fill(topic, rows(number, number + 1))
+        paced.read(number + 1)
+    paced.end()
+
+    assert len(paced.seen) == 20
+
+
+def test_the_first_row_after_a_quiet_time_does_not_wait(
+    log: Log, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An idle run is woken by the rows: a look would come ten minutes later."""
+    monkeypatch.setattr(pace, "_SLOWEST", ENDLESS)
+    log.topics.create(topic)
+    paced = Paced(log, topic, tmp_path / "job", f"{ENDLESS:.0f} seconds")
+    paced.job.start()
+    eventually(lambda: watchers(topic) == 1, within=PATIENCE)
+    log.fill(topic, rows(0, 1))
+    paced.read(1)
+    paced.end()
+
+    eventually(lambda: watchers(topic) == 0, within=PATIENCE)
+
+
+def watchers(topic: str) -> int:
+    return sum(thread.name == f"watch {topic}" for thread in threading.enumerate())
+
+
+def test_an_idle_run_does_not_ask_again_and_again(
+    log: Log, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+    extent = TopicReader.extent
+
+    def counted(reader: TopicReader) -> Extent:
+        asked.append(time.monotonic())
+        return extent(reader)
+
+    monkeypatch.setattr(TopicReader, "extent", counted)
     log.topics.create(topic)
     log.fill(topic, rows(0, 10))
-    paced = Paced(log, topic, tmp_path / "job", endless)
+    paced = Paced(log, topic, tmp_path / "job", "250 milliseconds")
+    paced.job.start()
+    paced.read(10)
+    asked.clear()
+    time.sleep(2)
+    looks = len(asked)
+    paced.end()
+
+    assert 1 <= looks <= 10
+
+
+def test_a_watch_survives_an_error_and_finds_the_rows_written_meanwhile(
+    log: Log, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrived, failures = WireFetcher.arrived, list[int]()
+
+    def failing(fetcher: WireFetcher, ends: dict[int, int]) -> bool:
+        if len(failures) < 2:
+            failures.append(1)
+            log.fill(topic, rows(0, 1))
+            raise OSError("connection reset")
+        return arrived(fetcher, ends)
+
+    monkeypatch.setattr(WireFetcher, "arrived", failing)
+    log.topics.create(topic)
+    paced = Paced(log, topic, tmp_path / "job", "250 milliseconds")
+    paced.job.start()
+    eventually(lambda: len(failures) == 2, within=PATIENCE)
+    paced.read(2)
+    log.fill(topic, rows(2, 3))
+    paced.read(3)
+    paced.end()
+
+
+def test_a_stop_ends_a_wait(log: Log, topic: str, tmp_path: Path) -> None:
+    log.topics.create(topic)
+    log.fill(topic, rows(0, 10))
+    paced = Paced(log, topic, tmp_path / "job", f"{ENDLESS:.0f} seconds")
     paced.job.start()
     paced.read(10)
     paced.job.stop()
@@ -89,25 +173,52 @@ def test_a_stop_ends_a_pause(log: Log, topic: str, tmp_path: Path, endless: int)
     paced.job.wait()
 
 
-def test_a_backlog_is_read_without_a_pause(
-    log: Log, topic: str, tmp_path: Path, endless: int
+def test_a_stop_ends_an_idle_run(
+    log: Log, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(pace, "_SLOWEST", ENDLESS)
+    log.topics.create(topic)
+    paced = Paced(log, topic, tmp_path / "job", f"{ENDLESS:.0f} seconds")
+    paced.job.start()
+    eventually(lambda: watchers(topic) == 1, within=PATIENCE)
+    paced.job.stop()
+
+    assert paced.job.ended(PATIENCE)
+
+
+def test_a_backlog_is_read_without_a_wait(log: Log, topic: str, tmp_path: Path) -> None:
     log.topics.create(topic)
     log.fill(topic, rows(0, 60_000, "x" * 100))
-    paced = Paced(log, topic, tmp_path / "job", endless)
+    paced = Paced(log, topic, tmp_path / "job", f"{ENDLESS:.0f} seconds")
     paced.job.start()
     paced.read(60_000)
-    paced.job.stop()
-    paced.job.wait(PATIENCE)
+    paced.end()
 
     assert len(paced.seen) > 1
 
 
-def test_a_run_to_the_end_has_no_pause(log: Log, topic: str, tmp_path: Path, endless: int) -> None:
+def test_rows_that_fill_a_batch_end_the_wait(log: Log, topic: str, tmp_path: Path) -> None:
+    log.topics.create(topic)
+    log.fill(topic, rows(0, 10, "x" * 100))
+    paced = Paced(log, topic, tmp_path / "job", f"{ENDLESS:.0f} seconds")
+    paced.job.start()
+    paced.read(10)
+    log.fill(topic, rows(10, 60_010, "x" * 100))
+    eventually(lambda: sum(paced.seen) > 10, within=PATIENCE)
+    paced.end()
+
+
+def test_a_run_to_the_end_has_no_wait(log: Log, topic: str, tmp_path: Path) -> None:
     log.topics.create(topic)
     log.fill(topic, rows(0, 10))
-    paced = Paced(log, topic, tmp_path / "job", endless, until="caught_up")
+    paced = Paced(log, topic, tmp_path / "job", f"{ENDLESS:.0f} seconds", until="caught_up")
     paced.job.start()
     paced.job.wait(PATIENCE)
 
     assert paced.seen == [10]
+
+
+def test_a_negative_latency_is_refused() -> None:
+    stream = ms.read(ms.Memory([{"n": 1}], name="ones"))
+    with pytest.raises(InvalidSpec, match="latency needs a duration of zero or more"):
+        ms.Pipeline("p", stream.to(ms.Memory("out")), latency="-1 second")

@@ -25,18 +25,20 @@ if TYPE_CHECKING:
 OnBad = Literal["dead", "stop"]
 Mode = Literal["micro_batch", "continuous"]
 EngineName = Literal["spark", "driver"]
-_BATCH_DEFAULTS = {"batch": "1 second", "history": "1 day", "buckets": 256}
+_BATCH_DEFAULTS = {"batch": "1 second", "latency": "250 milliseconds", "history": "1 day",
+                   "buckets": 256}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
 class Pipeline:
     """A name and its outputs.
 
-    `batch` is how long a batch should take under load; if it is more than a second, a batch waits
-    up to a tenth of it for more rows. `history` is how far back the checkpoint can be rewound;
-    `buckets` is the number of parts that the state of a step is split into (a power of two, fixed
-    at the first start). `delivery` is what a crash may do to the last batch: nothing, repeat it
-    (`at_least_once`) or lose it (`at_most_once`).
+    `latency` is how long a row may wait for more rows, which then share the cost of a batch; the
+    first row after a quiet time does not wait, and `"0 seconds"` is as fast as it goes. `batch` is
+    how long a batch should take under load. `history` is how far back the checkpoint can be
+    rewound; `buckets` is the number of parts that the state of a step is split into (a power of
+    two, fixed at the first start). `delivery` is what a crash may do to the last batch: nothing,
+    repeat it (`at_least_once`) or lose it (`at_most_once`).
     Bad rows go to the dead-letter topic `<pipeline>.dead` (to files in the checkpoint, if no
     topic is read or written), or to the sink `dead`; with `on_bad="stop"` the first one stops the
     job. `bad_above` is the share of bad rows per minute that stops it.
@@ -47,12 +49,14 @@ class Pipeline:
     `alerts` (`ms.JobAlert`) watch the job itself, if a supervisor runs it.
 
     `mode="continuous"` passes rows from topics to topics within milliseconds: stateless steps
-    only, at least once (`docs/continuous.md`); `batch`, `history` and `buckets` do not apply.
+    only, at least once (`docs/continuous.md`); `batch`, `latency`, `history` and `buckets` do not
+    apply.
     """
 
     name: str
     outputs: tuple[Output, ...]
     batch: int
+    latency: int
     history: int
     buckets: int
     delivery: Delivery
@@ -69,6 +73,7 @@ class Pipeline:
         *outputs: Output,
         delivery: Delivery = "exactly_once",
         batch: Duration = "1 second",
+        latency: Duration = "250 milliseconds",
         history: Duration = "1 day",
         buckets: int = 256,
         on_bad: OnBad = "dead",
@@ -98,13 +103,15 @@ class Pipeline:
         unique([output.name for output in outputs], "output", "give .to(sink, name=…)")
         step_names(outputs)
         _check_mode(mode, outputs, delivery, dead,
-                    {"batch": batch, "history": history, "buckets": buckets})  # fmt: skip
+                    {"batch": batch, "latency": latency, "history": history,
+                     "buckets": buckets})  # fmt: skip
         for field, value in (("name", name), ("outputs", outputs), ("buckets", buckets),
                              ("delivery", delivery), ("on_bad", on_bad),
                              ("bad_above", bad_above), ("dead", dead), ("mode", mode),
                              ("engine", engine),
                              ("alerts", _checked_alerts(alerts)),
                              ("batch", positive_micros(batch, what="batch")),
+                             ("latency", not_negative_micros(latency, what="latency")),
                              ("history", not_negative_micros(history, what="history")),
                              ):  # fmt: skip
             object.__setattr__(self, field, value)

@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from millstream.engine.arrivals import Arrivals
 from millstream.engine.batch import BatchRun
 from millstream.engine.checkpoint.fault_points import reached
 from millstream.engine.checkpoint.housekeeping import Housekeeping
@@ -32,7 +33,7 @@ from millstream.engine.inspection.compare import refuse_changes
 from millstream.engine.kernels.kernels import Typed, decoder_of
 from millstream.engine.lanes.choice import Lanes
 from millstream.engine.lanes.cutting import CutShort, cut_by, shortened
-from millstream.engine.lanes.planner import Sizing, following
+from millstream.engine.lanes.planner import Sizing, fills_a_batch, following
 from millstream.engine.lanes.prefetch import Prefetcher
 from millstream.engine.outputs import Outputs
 from millstream.engine.recovery.unfinished_rewind import finish as finish_rewind
@@ -50,6 +51,7 @@ from millstream.sources.extent import check_extent
 from millstream.state.runs.merge import Merger
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Mapping, Sequence
 
     from millstream.api.pipeline import Pipeline
@@ -94,6 +96,7 @@ class Engine:
         self._tables = TablesFirst.of(pipeline.outputs, self.typed.stages)
         self._limited = self._left = self._prefetches = False
         self._attempts = 0
+        self._idle_at: dict[str, Ranges] = {}
         self._begun: Intent | None = None
         self._resources = ExitStack()
 
@@ -122,6 +125,8 @@ class Engine:
         self._idle_trackers = {name: IdleTracker(read.idle) for name, read in reads.items()}
         self._prefetcher = Prefetcher(self._readers, self._decoders)
         self._resources.callback(self._prefetcher.close)
+        self._arrivals = Arrivals(self._readers)
+        self._resources.callback(self._arrivals.close)
         self._merger = Merger(str(self.checkpoint.incarnation), of=self.checkpoint.buckets)
         self._resources.callback(self._merger.close)
         self._housekeeping = Housekeeping(self.checkpoint, self.pipeline.history, self._merger)
@@ -158,6 +163,15 @@ class Engine:
     def caught_up(self) -> bool:
         """Whether the last batch took everything that was waiting."""
         return not self._left
+
+    def full(self) -> bool:
+        """Whether as much waits as a batch may have."""
+        return fills_a_batch(self.waiting(), self._sizing)
+
+    def watch_sources(self, wake: threading.Event) -> bool:
+        """After a step with nothing to do: set `wake` when records arrive. False if that is found
+        out only by another step."""
+        return self._arrivals.expect(self._idle_at, wake)
 
     def step(self, *, finish: bool = False, always: bool = False) -> Facts | None:
         """Run one batch; None if there is nothing to read, close or fire.
@@ -238,7 +252,7 @@ class Engine:
         extents = self._extents()
         self._check_sources(extents)
         clock = max(self._environment.clock(), self.head.clock)
-        waiting = self._waiting(extents)
+        waiting = self._idle_at = self._waiting(extents)
         idleness = {name: self._observe(name, clock, waiting[name]) for name in waiting}
         rewound = self.head.rewound
         self._tables.find(self.head.table_ends, waiting)

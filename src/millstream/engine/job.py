@@ -29,7 +29,7 @@ from millstream.engine.inspection.types import explain_type_errors
 from millstream.engine.inspection.without_spark import without_spark
 from millstream.engine.kafka_environment import KafkaEnvironment
 from millstream.engine.lanes.garbage import frozen_objects
-from millstream.engine.lanes.planner import pause_of
+from millstream.engine.pace import Pace
 from millstream.engine.set_aside import SetAside
 from millstream.engine.spark.session import (
     Spark,
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("millstream.job")
 Until = Literal["caught_up", "finished"] | None
-_POLL = 0.02
 _BEAT = 2.0
 _LOOK = 0.5
 
@@ -124,8 +123,8 @@ class Job:
         self._session = Spark.of(spark, self._wait) if spark else Spark(session)
         self._given = spark is not None
         self._pipeline, self._waited = pipeline, False
-        self._pause = pause_of(pipeline.batch / 1e6)
         self._stop, self._over = threading.Event(), threading.Event()
+        self._pace = Pace(pipeline.latency / 1e6, self._stop)
         self._seen: dict[str, Ranges] = {}
         self._looked = 0.0
         self._thread: threading.Thread | None = None
@@ -266,7 +265,7 @@ class Job:
             engine.end_here(final=self._until == "finished")
         while not self._stop.is_set():
             self._turn()
-            began = time.monotonic()
+            self._pace.begin()
             facts = engine.step()
             self._idle_time.looked(found=facts is not None)
             if self._waited:
@@ -276,7 +275,7 @@ class Job:
             if facts is not None:
                 self._report(engine, facts)
                 if self._until is None and engine.caught_up:
-                    self._stop.wait(max(0.0, began + self._pause - time.monotonic()))
+                    self._pace.wait(engine.full)
             elif self._until == "caught_up":
                 return True
             elif self._until == "finished":
@@ -285,7 +284,7 @@ class Job:
                 self._report(engine, facts)
                 return True
             else:
-                self._stop.wait(_POLL)
+                self._pace.idle(watched=engine.watch_sources(self._pace.wake))
         return False
 
     def _wait(self, why: str) -> None:
@@ -355,6 +354,7 @@ class Job:
     def stop(self) -> None:
         """End after the current batch, or at once if it waits for another system."""
         self._stop.set()
+        self._pace.wake.set()
 
     def ended(self, timeout: float = 0.0) -> bool:
         """Whether a started job has ended; waits up to `timeout` seconds for it."""

@@ -243,6 +243,30 @@ class Prefetchable(Protocol):
         """A reader of the next records, with key and headers as in `more`; None if impossible."""
 
 
+class Watch(Protocol):
+    """Waits for new records of a source at less cost than asking for its ends again and again."""
+
+    def wait(self, ends: Offsets) -> bool:
+        """Whether there are records at or after these offsets; waits for them about a second.
+
+        Any error means that the source has to be asked.
+        """
+
+    def interrupt(self) -> None:
+        """End the current `wait`; called from another thread."""
+
+    def close(self) -> None:
+        """Close its connections."""
+
+
+@runtime_checkable
+class Watchable(Protocol):
+    """A reader whose source can be watched."""
+
+    def watch(self) -> Watch | None:
+        """A watch on its source; None if it cannot be watched."""
+
+
 def read_columns(more: Sequence[str] = ()) -> list[str]:
     """The columns of records read with `more`."""
     return [*(name for name in ("key", "headers") if name in more),

@@ -1,8 +1,7 @@
 """The planner: which ranges a batch reads, how large it is, in which lane it runs.
 
 A batch is sized in bytes so that it takes about as long as the pipeline's `batch`; the rest waits
-in the log. Small batches run in the narrow lane, large ones in the wide lane. After a batch that
-took everything, the next one starts at once, or after a pause if `batch` is longer than a second.
+in the log. Small batches run in the narrow lane, large ones in the wide lane.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ _FIRST = 4 << 20
 _LEAST, _MOST = 4 << 20, 192 << 20
 _RISE, _FALL = 8, 2
 _UNKNOWN_RECORD = 200.0
-_AT_ONCE, _SHARE, _LONGEST = 1.0, 0.1, 2.0
 
 
 @dataclass(slots=True)
@@ -62,15 +60,6 @@ class Sizing:
         return rows * self.record.get(name, _UNKNOWN_RECORD)
 
 
-def pause_of(target: float) -> float:
-    """Seconds from the start of a batch that took everything to the start of the next one.
-
-    Zero for a `batch` of up to a second; beyond that, a tenth of the rest, at most two seconds.
-    The rows that gather in a pause share the fixed cost of a batch.
-    """
-    return min(max(0.0, target - _AT_ONCE) * _SHARE, _LONGEST)
-
-
 def following(extent: Extent, known: Offsets) -> Offsets:
     """Where reading continues in each partition; new partitions are read from their start."""
     return {p: known.get(p, extent.first[p]) for p in sorted(extent.end)}
@@ -91,6 +80,11 @@ def choose_ranges(waiting: Mapping[str, Ranges], sizing: Sizing) -> tuple[dict[s
             if b > a
         }
     return chosen, share < 1.0
+
+
+def fills_a_batch(waiting: Mapping[str, Ranges], sizing: Sizing) -> bool:
+    """Whether as much waits as a batch may have."""
+    return sizing.limited and _bytes(waiting, sizing) >= sizing.budget
 
 
 def choose_lane(chosen: Mapping[str, Ranges], sizing: Sizing) -> str:

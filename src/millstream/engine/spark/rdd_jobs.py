@@ -137,7 +137,7 @@ def collected(rdd: RDD[bytes]) -> list[bytes]:
     """
     for left in reversed(range(_TRIES)):
         try:
-            return rdd.collect()
+            return _collected(rdd)
         except Exception as error:
             if not is_spark_error(error):
                 raise
@@ -149,6 +149,16 @@ def collected(rdd: RDD[bytes]) -> list[bytes]:
                 do="see Spark's page and its log; the batch is run again at the next start",
             ) from error
     raise AssertionError("unreachable")
+
+
+def _collected(rdd: RDD[bytes]) -> list[bytes]:
+    """As `rdd.collect()`, for a few small values, with a third less work for Java.
+
+    `collect` has Spark analyse the byte code of its own closures for each job, and passes the
+    values through a socket that it opens for them.
+    """
+    found = rdd._jrdd.collectAsync().get()
+    return [value for number in range(found.size()) for value in pickle.loads(found.get(number))]  # noqa: S301
 
 
 def _cause(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import socket
 import struct
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from millstream.kafka.protocol.messages import ProtocolError
@@ -106,6 +107,15 @@ class Connection:
         """Whether the broker closed it. Call this while no response is outstanding."""
         readable, _, _ = select.select([self._socket], [], [], 0)
         return bool(readable) and not self._socket.recv(1, socket.MSG_PEEK)
+
+    def fileno(self) -> int:
+        """Its socket, for `select`."""
+        return self._socket.fileno()
+
+    def interrupt(self) -> None:
+        """End what waits for this connection, in another thread, with an error there."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self._socket.close()

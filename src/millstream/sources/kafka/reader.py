@@ -234,6 +234,10 @@ class TopicReader:
         """A reader with its own connection; None if librdkafka fetches the records."""
         return TopicRecords(self._cluster, self._topic).prefetch_reader(more)
 
+    def watch(self) -> TopicWatch | None:
+        """A watch with its own connection; None if librdkafka fetches the records."""
+        return None if self._cluster.settings else TopicWatch(self._cluster, self._topic)
+
     def originals(self, places: Mapping[int, Sequence[int]]) -> pa.Table:
         """Single records; only the first ones if all are too large."""
         from millstream.sources.kafka.originals import fetch
@@ -298,6 +302,27 @@ class TopicPrefetchReader:
     def ask(self, starts: Mapping[int, int], *, least: int, most: int) -> None:
         """Send the fetch for the next `wait` with these arguments."""
         self._fetcher.prefetch(starts, least=least, most=most)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._fetcher.close()
+
+
+class TopicWatch:
+    """Waits for new records on its own connection: an idle topic costs a request per second."""
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        from millstream.sources.kafka.wire_fetch import WireFetcher
+
+        self._fetcher = WireFetcher(cluster, topic)
+
+    def wait(self, ends: Mapping[int, int]) -> bool:
+        """As `Watch.wait`; committed records only."""
+        return self._fetcher.arrived(ends)
+
+    def interrupt(self) -> None:
+        """End the current `wait` with an error."""
+        self._fetcher.interrupt()
 
     def close(self) -> None:
         """Close the connection."""
