@@ -5,6 +5,7 @@
     ├── InvalidInput           a value passed to a call is wrong      exit 2   (ValueError)
     ├── NotFound               a topic, file, job, step is missing    exit 4   (LookupError)
     ├── Unavailable            Kafka, Java, a network is not there    exit 5   (ConnectionError)
+    │   └── Refused            it is there: a wrong password          exit 5
     ├── SetupFailed            the machine cannot be made ready       exit 5
     ├── AlreadyRunning         a second runner or broker is refused   exit 1
     ├── AlreadyFinished        a finished job has something to do     exit 1
@@ -57,6 +58,10 @@ class Unavailable(MillstreamError, ConnectionError):
     """A service does not answer: the broker is down, the port is closed."""
 
     exit_code = 5
+
+
+class Refused(Unavailable):
+    """A service answers and refuses: a wrong password, no such database. No retry can succeed."""
 
 
 class SetupFailed(MillstreamError):

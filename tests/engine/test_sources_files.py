@@ -224,12 +224,21 @@ def _power_cut(prepared: object) -> None:
 
 
 def test_a_missing_folder_and_an_ambiguous_header_are_reported(tmp_path: Path) -> None:
-    says = r"reading files needs .*nowhere; got no such folder"
+    says = r"reading files needs .*nowhere; got no folder .*nowhere"
     with (
-        Drive(out(rows_of(tmp_path / "nowhere")), lane="narrow") as drive,
         pytest.raises(NotFound, match=says),
+        Drive(out(rows_of(tmp_path / "nowhere")), lane="narrow"),
     ):
-        drive.step()
+        pass
+    (tmp_path / "file").write_text("")
+    for path, says in (("nowhere/*.json", "got no folder .*nowhere;"),
+                       ("file/in", "got the file .*file above it")):  # fmt: skip
+        with (
+            pytest.raises(NotFound, match=says),
+            Drive(out(rows_of(tmp_path / path)), lane="narrow"),
+        ):
+            pass
+    (tmp_path / "file").unlink()
     put(tmp_path / "x.csv", "auction,price", "1,2")
     with Drive(out(rows_of(tmp_path, "csv", "auction long, name string")), lane="narrow") as drive:
         drive.step()

@@ -10,6 +10,7 @@ from millstream.errors import AlreadyFinished
 from millstream.jobs import policy
 from millstream.jobs.policy import Ending, Seen, decide, settle
 from millstream.jobs.registry import JobRow
+from millstream.outages import Outage
 
 NOW = 1_000_000.0
 JOB = JobRow(
@@ -54,10 +55,15 @@ def test_a_requested_new_run_first_ends_the_current_one() -> None:
     assert decide(replace(job, run=None), DEAD, NOW).action == "start"
 
 
-def test_a_frozen_process_is_hung_and_killed_in_seconds() -> None:
+def test_a_frozen_process_is_killed_in_seconds_and_says_why() -> None:
     seen = Seen(alive=True, running=True, frozen=True, heartbeat_age=policy.FROZEN_TIMEOUT + 0.1)
     verdict = decide(JOB, seen, NOW)
-    assert (verdict.action, verdict.state) == ("kill", "hung")
+    assert (verdict.action, verdict.state) == ("kill", "failing")
+    killed = replace(JOB, state=verdict.state, reason=verdict.reason)
+    assert settle(killed, None, NOW).reason == "its process was killed: it was suspended"
+    assert (
+        settle(replace(JOB, reason="an earlier one"), None, NOW).reason == "its process was killed"
+    )
     assert decide(JOB, replace(seen, heartbeat_age=0.5), NOW).action == "nothing"
 
 
@@ -69,9 +75,10 @@ def test_a_slow_process_gets_more_time_than_a_suspended_one() -> None:
     )
 
 
-def test_a_running_job_without_progress_is_reported_as_hung_and_not_killed() -> None:
+def test_a_running_job_without_progress_is_reported_as_degraded_and_not_killed() -> None:
     verdict = decide(JOB, Seen(alive=True, running=True, loop_age=policy.PROGRESS_TIMEOUT + 1), NOW)
-    assert (verdict.action, verdict.state) == ("nothing", "hung")
+    assert (verdict.action, verdict.state) == ("nothing", "degraded")
+    assert verdict.reason == "no progress for more than 300 s"
 
 
 @pytest.mark.parametrize(
@@ -79,13 +86,48 @@ def test_a_running_job_without_progress_is_reported_as_hung_and_not_killed() -> 
     [
         (Seen(alive=True), "starting"),
         (Seen(alive=True, running=True, idle_for=policy.IDLE_AFTER + 1), "idle"),
-        (Seen(alive=True, running=True, catch_up_time=policy.CATCHING_UP_AFTER + 1), "catching up"),
         (Seen(alive=True, running=True), "running"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_the_state_of_a_running_job_follows_its_activity(seen: Seen, state: str) -> None:
     assert decide(JOB, seen, NOW).state == state
+
+
+def test_a_job_that_catches_up_is_running_and_says_so() -> None:
+    verdict = decide(JOB, replace(WELL, catch_up_time=policy.CATCHING_UP_AFTER + 1), NOW)
+    assert (verdict.state, verdict.reason) == ("running", policy.CATCHING_UP)
+
+
+KAFKA = Outage(system="Kafka at k:9092", why="Connection refused", since=NOW - 3)
+MAILS = Outage(system="notifications", why="no server", since=NOW - 9, kind="degraded")
+
+
+@pytest.mark.parametrize("seen", [WELL, Seen(alive=True), replace(WELL, idle_for=60, loop_age=900)])
+def test_an_outage_makes_a_job_wait_whatever_else_it_does(seen: Seen) -> None:
+    verdict = decide(JOB, replace(seen, outages=(MAILS, KAFKA)), NOW)
+    assert verdict.state == "waiting"
+    assert verdict.reason == "waiting for Kafka at k:9092: Connection refused"
+
+
+def test_what_does_not_keep_a_job_from_working_degrades_it() -> None:
+    assert decide(JOB, replace(WELL, outages=(MAILS,)), NOW).state == "degraded"
+    verdict = decide(JOB, replace(WELL, warnings=("bids/0: 7 unread records",)), NOW)
+    assert (verdict.state, verdict.reason) == ("degraded", "bids/0: 7 unread records")
+
+
+def test_a_run_that_gave_up_waiting_is_started_again_for_ever() -> None:
+    job = replace(JOB, launched=NOW - 1)
+    for _ in range(3 * policy.MOST_FAILURES):
+        settled = settle(job, crashed("Unavailable"), NOW)
+        assert (settled.state, settled.wanted, settled.reason) == ("waiting", "running", "it broke")
+        assert settled.retry_at - NOW <= policy.RETRY_SECONDS
+        job = replace(job, failures=settled.failures, restarts=settled.restarts,
+                      state=settled.state)  # fmt: skip
+    between = decide(replace(job, run=None, retry_at=NOW + 1), DEAD, NOW)
+    assert (between.action, between.state) == ("nothing", "waiting")
+    assert decide(job, Seen(alive=True), NOW).state == "waiting"
+    assert decide(job, WELL, NOW).state == "running"
 
 
 def test_failing_runs_are_restarted_with_backoff_until_the_job_has_failed() -> None:
@@ -115,7 +157,9 @@ def test_a_permanent_failure_is_not_retried(kind: str) -> None:
 
 def test_a_finished_job_stops_with_a_reason() -> None:
     settled = settle(JOB, Ending(code=0, kind=policy.FINISHED, sentence="all done"), NOW)
-    assert (settled.state, settled.wanted, settled.reason) == ("stopped", "stopped", "all done")
+    assert (settled.state, settled.wanted, settled.reason) == ("finished", "stopped", "all done")
+    finished = replace(JOB, run=None, state="finished", wanted="stopped")
+    assert decide(finished, DEAD, NOW).state == "finished"
 
 
 def test_a_failed_job_stays_failed_until_a_new_run_is_requested() -> None:

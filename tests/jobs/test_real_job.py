@@ -31,7 +31,7 @@ pipeline = ms.Pipeline(
     hot.to(ms.LiveTable("windows", key="window_start")),
 )
 """
-RUNNING = ("running", "catching up", "idle")
+RUNNING = ("running", "idle")
 
 
 class RealJob:

@@ -38,14 +38,17 @@
 //   POST   /api/alerts/{job}/{alert}/silence   body SilenceWish   { job, alert, key, silenced_until }
 
 export type State =
-  | "starting" | "running" | "catching up" | "idle" | "failing" | "hung" | "stopped" | "failed";
+  | "starting" | "running" | "idle" | "waiting" | "degraded" | "failing" | "failed" | "stopped" | "finished";
+
+/** A system that is down: the job waits for it, or works without it (`degraded`). */
+export interface Outage { system: string; why: string; since: string; next_try: string | null; kind: "waiting" | "degraded" }
 
 /** What ran a batch: Spark's tasks, the driver while Spark was starting, or the driver alone. */
 export type Where = "spark" | "bridge" | "driver";
 
 /** `spark_ui` is the address of Spark's own page while the job runs and that page is on. */
 export interface JobFacts {
-  job: string; state: State; since: string; reason: string | null; application: string; owner: string;
+  job: string; state: State; since: string; reason: string | null; outages: Outage[]; application: string; owner: string;
   version: string | null; phase: string | null; pid: number | null; rows_per_second: number; rates: number[];
   lag: number | null; warnings: string[]; rows: number; out: number; late: number; dead: number;
   batches: number; where: Record<string, number>; spark_ui: string | null; restarts: number;

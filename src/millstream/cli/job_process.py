@@ -1,13 +1,15 @@
 """The process of one job: `python -m millstream.cli.job_process NAME RUN`.
 
 Started by the supervisor. Runs the pipeline as `millstream run` does, writes a heartbeat and its
-batches to the run log once a second, and at the end how it ended.
+batches to the run log once a second, at once what it waits for, and at the end how it ended.
+It waits for Kafka and for databases as long as they are down.
 """
 
 from __future__ import annotations
 
 import getpass
 import hashlib
+import math
 import os
 import signal
 import sys
@@ -26,6 +28,7 @@ from millstream.jobs.policy import FINISHED, Ending
 from millstream.jobs.registry import JobRegistry
 from millstream.jobs.reports.run_log import BATCHES_KEPT, RUNNING, RunLog
 from millstream.jobs.stack import KAFKA
+from millstream.jobs.summaries import Summary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from millstream.jobs.registry import JobRow
     from millstream.kafka.settings import Cluster
     from millstream.metrics.facts import Facts
+    from millstream.outages import Outage
     from millstream.sinks.spec import Sink
 
 _HEARTBEAT = 1.0
@@ -55,7 +59,9 @@ class JobProcess:
         self._run_log = RunLog(folder.run_log, run, os.getpid())
         self._run: Job | None = None
         self._about: dict[str, Any] = {}
-        self._done = threading.Event()
+        self._summary, self._batches = Summary(), 0
+        self._outages: dict[str, Outage] = {}
+        self._done, self._news = threading.Event(), threading.Event()
         self._heartbeat = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
     def on_signal(self, number: int, _frame: FrameType | None) -> None:
@@ -70,10 +76,12 @@ class JobProcess:
         self._log("started", pid=os.getpid(), owner=getpass.getuser(), file=self._job.file)
         ending = self._run_to_end()
         self._done.set()
+        self._news.set()
         self._heartbeat.join(_JOIN_TIMEOUT)
         with suppress(Exception):
             self._write_heartbeat()
         self._run_log.end(ending)
+        self._log_summary(now=True)
         self._log("ended", "info" if ending.code == 0 else "error", code=ending.code,
                   kind=ending.kind, error=ending.sentence)  # fmt: skip
         return ending.code
@@ -105,6 +113,8 @@ class JobProcess:
             lane=cast("Literal['wide', 'narrow'] | None", self._job.lane),
             on_batch=self._batch,
             on_phase=self._phase,
+            on_outage=self._news.set,
+            patience=math.inf,
             warn=lambda text: self._log("set aside", "warning", message=text),
         )
         self._run.run()
@@ -127,33 +137,57 @@ class JobProcess:
     def _batch(self, facts: Facts, lag: dict[str, int]) -> None:
         self._run_log.phase = RUNNING
         self._run_log.batch(facts.body())
-        if facts.rows or facts.late or facts.dead:
-            self._log("batch", batch_id=facts.batch, rows=facts.rows, late=facts.late,
-                      dead=facts.dead, lane=facts.lane, where=facts.where, outputs=facts.outputs,
-                      duration_ms=round(facts.seconds * 1000), lag=sum(lag.values()))  # fmt: skip
+        self._summary.add(facts, sum(lag.values()))
+        self._batches += 1
+        if self._batches == 1:
+            self._log("first batch", batch_id=facts.batch, rows=facts.rows, lane=facts.lane,
+                      where=facts.where, duration_ms=round(facts.seconds * 1000))  # fmt: skip
 
     def _phase(self, phase: str) -> None:
-        """Record the phase; while running, what the run waits for until the next batch."""
-        waiting = self._run_log.phase.startswith(RUNNING) and phase != RUNNING
-        shown = f"{RUNNING}: {phase}" if waiting else phase
-        if shown != self._run_log.phase:
-            self._run_log.phase = shown
+        """Record the phase; while running, what takes long until the next batch. What the run
+        waits for is recorded by itself."""
+        if self._run is not None and self._run.outages:
+            return
+        running = self._run_log.phase.startswith(RUNNING)
+        if phase != self._run_log.phase and not running:
             self._log("phase", phase=phase)
+        self._run_log.phase = f"{RUNNING}: {phase}" if running and phase != RUNNING else phase
 
     def _beat(self) -> None:
-        while not self._done.wait(_HEARTBEAT):
+        while not self._done.is_set():
+            self._news.wait(_HEARTBEAT)
+            self._news.clear()
             try:
+                self._log_outages()
                 self._write_heartbeat()
+                self._log_summary()
                 rotate_open_file(self._folder.output)
             except Exception as error:
-                self._log("heartbeat failed", "error", kind=type(error).__name__, error=str(error))
+                self._log.rarely("heartbeat failed", "error", kind=type(error).__name__,
+                                 error=str(error))  # fmt: skip
+
+    def _log_outages(self) -> None:
+        """Log what the run has begun to wait for, and what it no longer waits for."""
+        now = {} if self._run is None else {one.system: one for one in self._run.outages}
+        for system in now.keys() - self._outages.keys():
+            self._log(now[system].kind, "warning", system=system, why=now[system].why)
+        for system in self._outages.keys() - now.keys():
+            away = time.time() - self._outages[system].since
+            self._log("answers again", system=system, away_seconds=round(away, 1))
+        self._outages = now
+
+    def _log_summary(self, *, now: bool = False) -> None:
+        summary = self._summary.take(now=now)
+        if summary is not None:
+            self._log("summary", **summary)
 
     def _write_heartbeat(self) -> None:
         run = self._run
         if run is not None and "spark_ui" not in self._about:
             self._write_spark_ui(run.spark_ui)
         turned = time.time() if run is None else run.turned
-        self._run_log.beat(turned, None if run is None else run.positions())
+        self._run_log.beat(turned, None if run is None else run.positions(),
+                           () if run is None or self._done.is_set() else run.outages)  # fmt: skip
 
     def _write_spark_ui(self, address: str | None) -> None:
         """Record where Spark's own page is, once Spark has started."""

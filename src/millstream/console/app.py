@@ -24,6 +24,7 @@ from millstream.console.page import page_routes
 from millstream.console.rewind import Rewinds
 from millstream.console.shared import Limiter, ResultCache
 from millstream.errors import Unavailable
+from millstream.jobs.registry import WITHOUT_PROGRESS
 from millstream.jobs.reports.overview import overview
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from millstream.jobs.folders import StackFolder
-
-_HEALTHY = frozenset({"starting", "running", "catching up", "idle", "stopped"})
 
 
 class Console:
@@ -72,7 +71,7 @@ class Console:
         found = await self._shared.ask(overview, None, self._stack)
         jobs = {row["job"]: row["state"] for row in found}
         supervised = await in_thread(self._stack.lock("supervisor").held)
-        ready = supervised and all(state in _HEALTHY for state in jobs.values())
+        ready = supervised and WITHOUT_PROGRESS.isdisjoint(jobs.values())
         return JSONResponse({"ready": ready, "supervisor": supervised, "jobs": jobs},
                             200 if ready else 503)  # fmt: skip
 

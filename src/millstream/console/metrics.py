@@ -1,8 +1,8 @@
 """`/metrics`: the figures and states of jobs, in Prometheus' text format.
 
 Names follow Prometheus' rules: base units, `_total` for what only grows. Labels hold names of
-pipelines, sources, sinks, steps and their instances, topics, phases and states, never a key or a
-record.
+pipelines, sources, sinks, steps and their instances, topics, phases, states and systems, never a
+key or a record.
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 HELP: dict[str, tuple[str, str]] = {
     "millstream_pipeline_up": ("gauge", "1 while the job's process is running."),
     "millstream_job_state": ("gauge", "1 for the state the job is in."),
+    "millstream_outage_seconds": (
+        "gauge",
+        "How long the job has waited for a system, or has worked without it.",
+    ),
     "millstream_restarts_total": ("counter", "Automatic restarts after a run ended by itself."),
     "millstream_rows_in_total": ("counter", "Rows read."),
     "millstream_rows_out_total": ("counter", "Rows written to a sink."),
@@ -111,8 +115,12 @@ def _of_job(metrics: _Metrics, stack: StackFolder, job: JobRow) -> None:
     run_log = RunLogReader(stack.job(name).run_log)
     try:
         totals, batches = run_log.totals(), run_log.batches(last=1)
+        outages = run_log.outages(job.run)
     finally:
         run_log.close()
+    for outage in outages:
+        metrics.add("millstream_outage_seconds", round(time.time() - outage.since, 1),
+                    pipeline=name, system=outage.system, kind=outage.kind)  # fmt: skip
     if totals:
         _totals(metrics, name, totals)
     if batches:

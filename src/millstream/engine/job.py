@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import threading
 import time
@@ -23,11 +22,13 @@ from millstream.engine.finished import (
     refuse_endless,
     refuse_more_after_the_end,
 )
+from millstream.engine.health.health import RUNNING, Health
 from millstream.engine.idle_time import IdleTime
 from millstream.engine.inspection.sql_placement import in_java
 from millstream.engine.inspection.types import explain_type_errors
 from millstream.engine.inspection.without_spark import without_spark
 from millstream.engine.kafka_environment import KafkaEnvironment
+from millstream.engine.lanes.garbage import frozen_objects
 from millstream.engine.pace import Pace
 from millstream.engine.set_aside import SetAside
 from millstream.engine.spark.session import (
@@ -40,8 +41,10 @@ from millstream.engine.spark.session import (
 )
 from millstream.errors import InvalidSpec, MillstreamError
 from millstream.metrics.facts import lane_name
+from millstream.outages import Notice
 from millstream.plan.side_outputs import on_spark
 from millstream.plan.stages import cut
+from millstream.toolchain.folders import refuse_file_above
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
     from millstream.engine.continuous.continuous import Continuous
     from millstream.kafka.settings import Cluster
     from millstream.metrics.facts import Facts
+    from millstream.outages import Outage
     from millstream.sources.spec import Ranges
 
 LOG = logging.getLogger("millstream.job")
@@ -71,9 +75,11 @@ class Job:
     `folder` is its checkpoint: the given one, the pipeline's default, or, if all sources and
     sinks are `Memory`, one that is removed when the run ends. `late` and `dead` count the late
     and bad rows of this run; `warn` is called with a summary of them at its end.
-    `on_batch` is called with each batch's facts and the lag per source, `on_phase` with what the
-    run does next; both are called from the run's own thread. `turned` is when (seconds since the
-    epoch) the run last looked for work.
+    `on_batch` is called with each batch's facts and the lag per source, from the run's own thread;
+    `on_phase` with what the run does next or waits for, and `on_outage` when a system goes away or
+    is back, from any thread. `outages` are the systems that are down; the run waits for them for
+    `patience` seconds, by default for two minutes, and at its start only for a moment. `turned` is
+    when (seconds since the epoch) the run last looked for work.
     """
 
     environment: ClassVar[type[KafkaEnvironment]] = KafkaEnvironment
@@ -90,6 +96,8 @@ class Job:
         spark: SparkSession | None = None,
         on_batch: Callable[[Facts, dict[str, int]], None] | None = None,
         on_phase: Callable[[str], None] | None = None,
+        on_outage: Callable[[], None] = lambda: None,
+        patience: float | None = None,
         warn: Callable[[str], None] = LOG.warning,
     ) -> None:
         if until not in (None, "caught_up", "finished"):
@@ -99,16 +107,18 @@ class Job:
         alone = checkpoint is None and in_memory(pipeline)
         self.temporary = TemporaryCheckpoint(pipeline) if alone else None
         self.folder = self.temporary.folder if self.temporary else _folder(pipeline, checkpoint)
+        refuse_file_above(self.folder, "a checkpoint")
         self._aside, self._warn = SetAside(pipeline), warn
         self._until, self._on_batch, self._take_over = until, on_batch, take_over
-        self._on_phase = on_phase or (lambda phase: None)
+        self._health = Health(on_phase or (lambda phase: None), on_outage)
+        self._listener = self._health.listener(self._wait, patience)
         self._checkpoint, self._idle_time = Checkpoint(self.folder), IdleTime()
         self._environment = self.environment(
             pipeline.name, kafka, folder=self.folder,
             take_over=take_over, owned=self._checkpoint.owned,
-            epoch=lambda: self._checkpoint.incarnation, waiting=self._wait,
+            epoch=lambda: self._checkpoint.incarnation,
             delivery=pipeline.delivery, idle_seconds=self._idle_time.seconds,
-            spark=self._started,
+            spark=self._started, listener=self._listener,
         )  # fmt: skip
         self._lane = None if lane is None else lane_name(lane)
         self._session = Spark.of(spark, self._wait) if spark else Spark(session)
@@ -131,6 +141,11 @@ class Job:
         return (self._continuous or self._session).spark_ui
 
     @property
+    def outages(self) -> tuple[Outage, ...]:
+        """The systems that are down now, the oldest outage first."""
+        return self._health.outages
+
+    @property
     def continuous(self) -> bool:
         """Whether the pipeline runs in continuous mode."""
         return self._pipeline.mode == CONTINUOUS
@@ -140,12 +155,14 @@ class Job:
 
         Afterwards `reached_end` says whether the run reached that end.
         """
-        if self.continuous:
-            self._run_continuous()
-            return
+        self._health.watch_spark(lambda: (self._continuous or self._session).found)
         try:
+            if self.continuous:
+                self._run_continuous()
+                return
             self._run_batches()
         finally:
+            self._health.close()
             kept = self.folder if self.temporary is None else self.temporary.end()
             if (summary := self._aside.summary(kept)) is not None:
                 self._warn(summary)
@@ -158,7 +175,7 @@ class Job:
         if self._stop.is_set():
             return
         spark = self._session
-        self._on_phase("checking the types of the pipeline")
+        self._health.phase("checking the types of the pipeline")
         with explain_type_errors(spark, self._pipeline):
             engine = Engine(self._pipeline, self._checkpoint, spark, self._environment,
                             lane=self._lane, patient=self._until == "finished")  # fmt: skip
@@ -184,7 +201,7 @@ class Job:
         if here and self._lane != "wide" and not running:
             spark.start()
         else:
-            self._on_phase("starting Spark")
+            self._health.phase("starting Spark")
             spark.get()
         return spark
 
@@ -205,21 +222,29 @@ class Job:
     def _run_continuous(self) -> None:
         from millstream.engine.continuous.choice import runner
 
+        reads = cut(self._pipeline.outputs).reads.values()
+        self._environment.watch_kafka(*(read.source.name for read in reads))
         self._continuous = runner(self._pipeline, self._checkpoint)(
             self._pipeline, self._checkpoint, self._environment.cluster,
-            on_facts=self._on_batch or (lambda facts, lag: None), phase=self._on_phase,
+            on_facts=self._facts, phase=self._health.phase, listener=self._listener,
             turn=self._turn, stop=self._stop,
         )  # fmt: skip
-        with self._beating(), _frozen_objects():
+        with self._beating(), frozen_objects(), suppress(_StoppedWaiting):
             self.reached_end = self._continuous.run(
                 take_over=self._take_over, caught_up=self._until == "caught_up"
             )
 
     def _turn(self) -> None:
         self.turned = time.time()
+        self._health.check()
+
+    def _facts(self, facts: Facts, lag: dict[str, int]) -> None:
+        self._health.progressed()
+        if self._on_batch is not None:
+            self._on_batch(facts, lag)
 
     def _run(self, engine: Engine) -> None:
-        self._on_phase("opening the checkpoint")
+        self._health.phase("opening the checkpoint")
         refuse_other_mode(self._checkpoint, continuous=False)
         try:
             recovered = engine.open(take_over=self._take_over)
@@ -229,8 +254,8 @@ class Job:
         try:
             if recovered is not None:
                 self._report(engine, recovered)
-            self._on_phase("running")
-            with _frozen_objects():
+            self._health.phase(RUNNING)
+            with frozen_objects():
                 self.reached_end = self._loop(engine, recovered=recovered is not None)
         finally:
             engine.close()
@@ -251,7 +276,8 @@ class Job:
             self._idle_time.looked(found=facts is not None)
             if self._waited:
                 self._waited = False
-                self._on_phase("running")
+                self._health.progressed()
+                self._health.phase(RUNNING)
             if facts is not None:
                 self._report(engine, facts)
                 if self._until is None and engine.caught_up:
@@ -273,10 +299,10 @@ class Job:
         A stopped job does not wait: it leaves the current batch as a crash would, and the next run
         continues with it.
         """
-        if self._stop.is_set():
+        if self._stop.is_set() and not (isinstance(why, Notice) and why.kind == "degraded"):
             raise _StoppedWaiting
         self._waited = True
-        self._on_phase(why)
+        self._health.hear(why)
 
     @property
     def late(self) -> int:
@@ -290,8 +316,7 @@ class Job:
 
     def _report(self, engine: Engine, facts: Facts) -> None:
         self._aside.count(facts)
-        if self._on_batch is not None:
-            self._on_batch(facts, self._lag(engine))
+        self._facts(facts, {} if self._on_batch is None else self._lag(engine))
 
     def _lag(self, engine: Engine) -> dict[str, int]:
         """How many records wait; the ends of the topics are read at most twice a second."""
@@ -356,17 +381,6 @@ class Job:
                 raise TimeoutError(f"the pipeline {self._pipeline.name} is still running")
         if self._error is not None:
             raise self._error
-
-
-@contextmanager
-def _frozen_objects() -> Iterator[None]:
-    """Exclude existing objects from garbage collection: a collection that scans the objects of all
-    imported libraries takes about fifty milliseconds in the middle of a batch."""
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def _folder(pipeline: Pipeline, checkpoint: str | Path | None) -> Path:

@@ -1,6 +1,6 @@
-"""Structured logs: JSON lines with the same keys everywhere, rotated.
+"""Structured logs: JSON lines with the same keys everywhere, rotated by size and every day.
 
-{"ts": "2026-01-01T00:00:00.000000Z", "level": "info", "event": "batch", "pipeline": "hot", …}
+{"ts": "2026-01-01T00:00:00.000000Z", "level": "info", "event": "summary", "pipeline": "hot", …}
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-LARGEST, KEPT = 5_000_000, 4
+LARGEST, KEPT = 5_000_000, 7
+OLDEST = 86_400.0
+RARELY = 60.0
 LONGEST_FACT = 16_384  # characters
 _PART = 64 * 1024
 _LOOK = 0.2
@@ -30,9 +32,8 @@ class Log:
 
     def __init__(self, path: Path, **always: Any) -> None:
         self._always = always
-        self._handler = RotatingFileHandler(
-            path, maxBytes=LARGEST, backupCount=KEPT, encoding="utf-8"
-        )
+        self._handler = _Rotating(path)
+        self._rare: dict[tuple[str, Any], tuple[float, int]] = {}
         path.chmod(0o600)
 
     def __call__(self, event: str, level: str = "info", **facts: Any) -> None:
@@ -45,21 +46,60 @@ class Log:
         )  # fmt: skip
         self._handler.emit(logging.LogRecord("millstream", logging.INFO, "", 0, line, (), None))
 
+    def rarely(self, event: str, level: str = "info", **facts: Any) -> None:
+        """Write one line, at most once a minute for each pipeline; `repeated` is how many lines
+        were left out since the last one."""
+        about, now = (event, facts.get("pipeline")), time.monotonic()
+        wrote, repeated = self._rare.get(about, (-RARELY, 0))
+        if now - wrote < RARELY:
+            self._rare[about] = wrote, repeated + 1
+            return
+        self._rare[about] = now, 0
+        self(event, level, **facts, **({"repeated": repeated} if repeated else {}))
+
     def close(self) -> None:
         """Close the file."""
         self._handler.close()
 
 
+class _Rotating(RotatingFileHandler):
+    """Begins a new file when the old one is large, or its first line a day old."""
+
+    def __init__(self, path: Path) -> None:
+        self._began = _first_time(path)
+        super().__init__(path, maxBytes=LARGEST, backupCount=KEPT, encoding="utf-8")
+
+    def shouldRollover(self, record: logging.LogRecord) -> bool:  # noqa: N802
+        return time.time() - self._began > OLDEST or bool(super().shouldRollover(record))
+
+    def doRollover(self) -> None:  # noqa: N802
+        self._began = time.time()
+        super().doRollover()
+
+
+def _first_time(path: Path) -> float:
+    """When the first line of a log was written; now if there is none."""
+    with suppress(OSError, ValueError, KeyError, TypeError), path.open("rb") as file:
+        return datetime.fromisoformat(json.loads(file.readline())["ts"]).timestamp()
+    return time.time()
+
+
+_began: dict[str, float] = {}
+
+
 def rotate_open_file(path: Path) -> None:
-    """Rotate a file that other processes hold open: copy its end to `<name>.1`, truncate it."""
+    """Rotate a file that other processes hold open, when it is large or a day old: copy its end to
+    `<name>.1`, truncate it. It is as old as that copy, or as this process knows it."""
     with suppress(FileNotFoundError):
-        size = path.stat().st_size
-        if size <= LARGEST:
-            return
+        size, now = path.stat().st_size, time.time()
         aside = path.with_name(path.name + ".1")
+        began = _began.setdefault(str(path), aside.stat().st_mtime if aside.exists() else now)
+        if size <= LARGEST and (not size or now - began <= OLDEST):
+            return
+        _began[str(path)] = now
         descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with path.open("rb") as source, os.fdopen(descriptor, "wb") as copy:
-            source.seek(size - LARGEST)
+            source.seek(max(0, size - LARGEST))
             copy.write(source.read(LARGEST))
         os.truncate(path, 0)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from millstream.jobs.registry import JobRow, State
+    from millstream.outages import Outage
 
 Action = Literal["nothing", "start", "stop", "kill", "settle", "forget"]
 
@@ -24,9 +25,14 @@ STOP_TIMEOUT = 30.0
 IDLE_AFTER = 10.0
 CATCHING_UP_AFTER = 5.0
 FINAL_ERRORS = frozenset(
-    {"InvalidSpec", "InvalidInput", "DataGone", "Damaged", "Fenced", "AlreadyFinished"}
-)
+    {"InvalidSpec", "InvalidInput", "NotFound", "Refused", "DataGone", "Damaged", "Fenced",
+     "AlreadyFinished"}
+)  # fmt: skip
+HEALS = frozenset({"Unavailable", "Lost"})
+RETRY_SECONDS = 5.0
 FINISHED = "finished"
+CATCHING_UP = "catching up: unread records take longer than five seconds"
+_KILLED = "its process was killed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +50,8 @@ class Seen:
 
     `heartbeat_age` is the time since the last heartbeat, `loop_age` since the run last completed
     a round of its loop, `idle_for` since it last read a row; `catch_up_time` is how long the
-    unread records take at the current rate.
+    unread records take at the current rate. `outages` are the systems that are down, `warnings` are
+    about its unread records.
     """
 
     alive: bool
@@ -54,6 +61,8 @@ class Seen:
     idle_for: float = 0.0
     catch_up_time: float = 0.0
     running: bool = False
+    outages: tuple[Outage, ...] = ()
+    warnings: tuple[str, ...] = ()
     ending: Ending | None = None
 
 
@@ -75,13 +84,20 @@ def decide(job: JobRow, seen: Seen, now: float) -> Verdict:
     if job.wanted == "removed":
         return Verdict(action="forget", state="stopped")
     if job.wanted == "stopped":
-        state: State = "failed" if job.state == "failed" and job.asked == job.ran else "stopped"
+        ended: tuple[State, ...] = ("failed", "finished")
+        state: State = job.state if job.state in ended and job.asked == job.ran else "stopped"
         return Verdict(action="nothing", state=state, reason=job.reason)
     if job.asked != job.ran:
         return Verdict(action="start", state="starting")
-    if now < job.retry_at:
-        return Verdict(action="nothing", state="failing", reason=job.reason)
-    return Verdict(action="start", state="failing", reason=job.reason)
+    return Verdict(action="nothing" if now < job.retry_at else "start", state=_between_runs(job),
+                   reason=job.reason)  # fmt: skip
+
+
+def _between_runs(job: JobRow) -> State:
+    """The state until the next run works: why the last one ended."""
+    if job.state == "waiting":
+        return "waiting"
+    return "failing" if job.failures else "starting"
 
 
 def _living(job: JobRow, seen: Seen, now: float) -> Verdict:
@@ -91,26 +107,29 @@ def _living(job: JobRow, seen: Seen, now: float) -> Verdict:
             return Verdict(action="kill", state=job.state, reason="it did not stop in time")
         return Verdict(action="nothing" if job.stopping else "stop", state=job.state)
     if seen.frozen and seen.heartbeat_age > FROZEN_TIMEOUT:
-        return Verdict(action="kill", state="hung", reason="its process was frozen")
+        return Verdict(action="kill", state="failing", reason=f"{_KILLED}: it was suspended")
     if seen.heartbeat_age > HEARTBEAT_TIMEOUT:
-        return Verdict(action="kill", state="hung",
-                       reason=f"no heartbeat for {seen.heartbeat_age:.0f} s")  # fmt: skip
-    if seen.running and seen.loop_age > PROGRESS_TIMEOUT:
-        return Verdict(action="nothing", state="hung",
-                       reason=f"running, but no progress for {seen.loop_age:.0f} s")  # fmt: skip
-    return Verdict(action="nothing", state=_running_state(job, seen), reason=_why(job, seen))
+        silent = f"{_KILLED}: no heartbeat for {seen.heartbeat_age:.0f} s"
+        return Verdict(action="kill", state="failing", reason=silent)
+    state, reason = _state_of_process(job, seen)
+    return Verdict(action="nothing", state=state, reason=reason)
 
 
-def _running_state(job: JobRow, seen: Seen) -> State:
+def _state_of_process(job: JobRow, seen: Seen) -> tuple[State, str | None]:
+    """What a job with a process does: what keeps it from working comes first."""
+    for outage in seen.outages:
+        if outage.kind == "waiting":
+            return "waiting", f"waiting for {outage.sentence()}"
     if not seen.running:
-        return "failing" if job.failures else "starting"
+        return _between_runs(job), job.reason if _between_runs(job) != "starting" else None
+    troubles = [outage.sentence() for outage in seen.outages] + list(seen.warnings)
+    if seen.loop_age > PROGRESS_TIMEOUT:
+        troubles.insert(0, f"no progress for more than {PROGRESS_TIMEOUT:.0f} s")
+    if troubles:
+        return "degraded", troubles[0]
     if seen.catch_up_time > CATCHING_UP_AFTER:
-        return "catching up"
-    return "idle" if seen.idle_for > IDLE_AFTER else "running"
-
-
-def _why(job: JobRow, seen: Seen) -> str | None:
-    return job.reason if job.failures and not seen.running else None
+        return "running", CATCHING_UP
+    return ("idle" if seen.idle_for > IDLE_AFTER else "running"), None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,8 +154,12 @@ def settle(job: JobRow, ending: Ending | None, now: float) -> Settled:
                        state=state, reason=None)  # fmt: skip
     if ending is not None and ending.kind == FINISHED:
         return Settled(failures=0, restarts=job.restarts, retry_at=0.0, wanted="stopped",
-                       state="stopped", reason=ending.sentence)  # fmt: skip
+                       state="finished", reason=ending.sentence)  # fmt: skip
     reason = _reason(job, ending)
+    if ending is not None and ending.kind in HEALS:
+        wait = 0.0 if lived > STABLE_AFTER else RETRY_SECONDS
+        return Settled(failures=job.failures, restarts=job.restarts + 1, retry_at=now + wait,
+                       wanted="running", state="waiting", reason=reason)  # fmt: skip
     if (ending is not None and ending.kind in FINAL_ERRORS) or failures > MOST_FAILURES:
         return Settled(failures=failures, restarts=job.restarts, retry_at=0.0, wanted="stopped",
                        state="failed", reason=reason)  # fmt: skip
@@ -148,4 +171,4 @@ def settle(job: JobRow, ending: Ending | None, now: float) -> Settled:
 def _reason(job: JobRow, ending: Ending | None) -> str:
     if ending is not None:
         return ending.sentence
-    return job.reason or "it hung" if job.state == "hung" else "its process was killed"
+    return job.reason if job.reason and job.reason.startswith(_KILLED) else _KILLED

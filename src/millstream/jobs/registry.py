@@ -21,11 +21,15 @@ if TYPE_CHECKING:
 
 Wanted = Literal["running", "stopped", "removed"]
 State = Literal[
-    "starting", "running", "catching up", "idle", "failing", "hung", "stopped", "failed"
+    "starting", "running", "idle", "waiting", "degraded", "failing", "failed", "stopped", "finished"
 ]
 STATES: tuple[State, ...] = (
-    "starting", "running", "catching up", "idle", "failing", "hung", "stopped", "failed",
+    "starting", "running", "idle", "waiting", "degraded", "failing", "failed", "stopped",
+    "finished",
 )  # fmt: skip
+WORKING: frozenset[str] = frozenset({"running", "idle", "degraded"})
+NEED_ATTENTION: frozenset[str] = frozenset({"waiting", "degraded", "failing", "failed"})
+WITHOUT_PROGRESS: frozenset[str] = frozenset({"waiting", "failing", "failed"})
 VERSION = 1
 _EVENTS_KEPT = 5000
 _SCHEMA = """

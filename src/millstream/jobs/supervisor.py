@@ -44,8 +44,14 @@ class Supervisor:
     for an hour does not make its jobs hang.
     """
 
-    def __init__(self, stack: StackFolder, lag: Callable[[str], int | None], log: Log) -> None:
-        self._stack, self._lag, self._log = stack, lag, log
+    def __init__(
+        self,
+        stack: StackFolder,
+        lag: Callable[[str], int | None],
+        log: Log,
+        warnings: Callable[[str], tuple[str, ...]] = lambda job: (),
+    ) -> None:
+        self._stack, self._lag, self._warnings, self._log = stack, lag, warnings, log
         self._registry = JobRegistry(stack.registry)
         self._run_logs: dict[str, RunLogReader] = {}
         self._turned = self._awake = time.time()
@@ -154,6 +160,8 @@ class Supervisor:
             if rate
             else (policy.CATCHING_UP_AFTER + 1 if lag > 1000 else 0.0),
             running=entry.phase.startswith(RUNNING),
+            outages=run_log.outages(job.run),
+            warnings=self._warnings(job.name),
         )
 
 
@@ -170,7 +178,7 @@ def run(home: Path | None = None) -> None:
     watch.start()
     alerts = AlertWatch(stack, watch.of, log)
     alerts.start()
-    supervisor = Supervisor(stack, watch.of, log)
+    supervisor = Supervisor(stack, watch.of, log, watch.warnings)
     try:
         while not ended.is_set() and supervisor.should_run():
             began = time.monotonic()
@@ -189,7 +197,7 @@ def _turn_safely(supervisor: Supervisor, log: Log) -> None:
     try:
         supervisor.turn()
     except Exception as error:
-        log("turn failed", "error", kind=type(error).__name__, error=str(error))
+        log.rarely("turn failed", "error", kind=type(error).__name__, error=str(error))
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from millstream.errors import (
     InvalidSpec,
     MillstreamError,
     NotFound,
+    Refused,
     Unavailable,
 )
 from millstream.kafka import topic_settings
@@ -301,7 +302,7 @@ class Link:
                 do="check the address, start a local one with `millstream up`, or try again later",
             )
         if error.code() in _AUTHENTICATION_FAILED:
-            return Unavailable(
+            return Refused(
                 f"{doing} needs Kafka at {self.cluster.address} to accept its credentials",
                 got=text,
                 do="check security.protocol, sasl.* and ssl.* in the MILLSTREAM_KAFKA_ settings",

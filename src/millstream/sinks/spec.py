@@ -87,6 +87,9 @@ class Staged:
     parts: tuple[Callable[[], Iterator[pa.Table]], ...] = ()
 
 
+PATIENCE = 120.0
+
+
 def _ignore(text: str) -> None:
     """The default callback."""
 
@@ -112,7 +115,9 @@ class Opening:
         take_over: whether sinks that belong to another job may be taken over.
         delivery: the guarantee of the pipeline; only `at_least_once` writes without a ledger.
         patience: for how many seconds an unavailable system is retried.
-        on_wait: called with the reason while the writer waits for the system.
+        on_wait: called with the reason while the writer waits for the system, which
+            `millstream.outages.waiting_for` makes.
+        on_answer: called with the name of that system when the wait is over.
         check_owned: raises `Fenced` if a newer run owns the job.
         on_step: called at each step of the commit protocol; for tests.
         idle_seconds: for how many seconds the run has had nothing to do; 0 while it reads.
@@ -126,8 +131,9 @@ class Opening:
     sinks: tuple[Sink, ...]
     take_over: bool = False
     delivery: Delivery = "exactly_once"
-    patience: float = 120.0
+    patience: float = PATIENCE
     on_wait: Callable[[str], None] = field(default=_ignore)
+    on_answer: Callable[[str], None] = field(default=_ignore)
     check_owned: Callable[[], None] = field(default=_always_owned)
     on_step: Callable[[str], None] = field(default=_ignore)
     idle_seconds: Callable[[], float] = field(default=_never_idle)

@@ -110,9 +110,10 @@ class SourceOpening:
 
     `notes` are its notes in the checkpoint, `clock` the time in microseconds. `eager` requests a
     fresh listing at every call, for tests. Sources in Kafka find their cluster and their
-    consumer group here, and call `on_wait` with a reason while they wait for a broker. `spark`
-    returns the session of the run, and starts it if need be. `folder` is the source's own folder in
-    the checkpoint, which may not exist yet.
+    consumer group here, and call `on_wait` with a reason while they wait for a broker, for
+    `patience` seconds if it is given, and `on_answer` with its name afterwards. `spark` returns the
+    session of the run, and starts it if need be. `folder` is the source's own folder in the
+    checkpoint, which may not exist yet.
     """
 
     notes: Notes
@@ -121,8 +122,10 @@ class SourceOpening:
     kafka: Callable[[], Cluster] = _no_cluster
     group: str = ""
     on_wait: Callable[[str], None] = lambda why: None
+    on_answer: Callable[[str], None] = lambda system: None
     spark: Callable[[], SparkSession] = no_spark
     folder: Path | None = None
+    patience: float | None = None
 
 
 class Fetching(Protocol):

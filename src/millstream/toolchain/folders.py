@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from millstream.errors import SetupFailed
+from millstream.errors import InvalidSpec, SetupFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +51,22 @@ def written_in(folder: Path, variable: str = "MILLSTREAM_CACHE") -> Iterator[Non
         yield
     except OSError as error:
         raise unwritable(folder, error, variable) from error
+
+
+def refuse_file_above(path: Path, what: str) -> None:
+    """Refuse a folder that can never be made.
+
+    Raises:
+        InvalidSpec: the path, or one above it, is a file.
+    """
+    for place in (path.absolute(), *path.absolute().parents):
+        if place.is_dir():
+            return
+        if place.exists():
+            where = "a file" if place == path.absolute() else f"the file {place} above it"
+            raise InvalidSpec(
+                f"{what} needs the folder {path}", got=where, do="choose another path"
+            )
 
 
 def unwritable(folder: Path, error: OSError, variable: str = "MILLSTREAM_CACHE") -> SetupFailed:

@@ -247,10 +247,10 @@ def test_lag_above_a_limit_fires_and_notifies(
 
 def test_the_supervisor_alerts_on_a_dead_job(folder: StackFolder) -> None:
     watched = Watched(folder, ms.JobAlert("down"), ms.JobAlert("failed", for_="1 hour"))
-    watched.set_state("hung", "no heartbeat for 21 s")
+    watched.set_state("waiting", "waiting for Kafka at k:9092: no answer")
     assert watched.look() == [("down", "firing"), ("failed", "ok")]
     [row] = alerts(folder, "shop", "down")
-    assert row["row"] == {"state": "hung", "reason": "no heartbeat for 21 s"}
+    assert row["row"] == {"state": "waiting", "reason": "waiting for Kafka at k:9092: no answer"}
     assert row["on"] == "job"
     watched.set_state("failed")
     assert watched.look() == [("down", "firing"), ("failed", "pending")]
@@ -277,12 +277,12 @@ def test_shares_of_late_and_dead_rows_cover_the_last_minute(folder: StackFolder)
 def test_an_alert_is_removed_with_its_rule_or_its_job(
     folder: StackFolder,
 ) -> None:
-    watched = Watched(folder, ms.JobAlert("lag", above=1), ms.JobAlert("hung"))
+    watched = Watched(folder, ms.JobAlert("lag", above=1), ms.JobAlert("degraded"))
     watched.lag = 5
     watched.look()
-    watched.run_log.about({"alerts": [ms.JobAlert("hung").to_json()]})
+    watched.run_log.about({"alerts": [ms.JobAlert("degraded").to_json()]})
     watched.run_log.beat(0.0, None)
-    assert watched.look() == [("hung", "ok")]
+    assert watched.look() == [("degraded", "ok")]
     with JobRegistry(folder.registry) as registry:
         registry.forget("shop")
         watched.watch.look(registry, watched.store)
@@ -293,21 +293,21 @@ def test_an_alert_is_removed_with_its_rule_or_its_job(
 def test_a_plan_names_the_alerts_on_the_job_and_no_secret() -> None:
     out = ms.read(ms.Topic("t", schema="n long")).to(ms.Topic("u"))
     mail = ms.Email("ops@example.com", url="smtps://me:${env:CANARY}@mail.example")
-    rules = [ms.JobAlert("lag", above=10, for_="1 minute", to=mail), ms.JobAlert("hung")]
+    rules = [ms.JobAlert("lag", above=10, for_="1 minute", to=mail), ms.JobAlert("degraded")]
     plan = ms.Pipeline("p", out, alerts=rules).plan()
     assert "JobAlert('lag above 10', when lag above 10 for 1 minute → Email(" in plan
     with pytest.raises(InvalidSpec, match="each alert needs a unique name"):
-        ms.Pipeline("p", out, alerts=[ms.JobAlert("hung"), ms.JobAlert("hung")])
+        ms.Pipeline("p", out, alerts=[ms.JobAlert("degraded"), ms.JobAlert("degraded")])
     with pytest.raises(InvalidSpec, match=r"a list of ms\.JobAlert"):
         ms.Pipeline("p", out, alerts=[ms.Alert("a", when="n > 1")])  # type: ignore[list-item]
 
 
 def test_the_watch_skips_a_rule_it_cannot_read(folder: StackFolder) -> None:
-    watched = Watched(folder, ms.JobAlert("hung"))
-    rules = [{"fact": "moon", "name": "x", "above": None}, ms.JobAlert("hung").to_json()]
+    watched = Watched(folder, ms.JobAlert("degraded"))
+    rules = [{"fact": "moon", "name": "x", "above": None}, ms.JobAlert("degraded").to_json()]
     watched.run_log.about({"alerts": rules})
     watched.run_log.beat(0.0, None)
-    assert watched.look() == [("hung", "ok")]
+    assert watched.look() == [("degraded", "ok")]
     watched.close()
 
 

@@ -53,10 +53,10 @@ def test_an_alert_needs_the_columns_it_names() -> None:
         (lambda: ms.Alert("a", when="n > 1", to=["ops@example.com"]), "needs ms.Email"),  # type: ignore[list-item]
         (lambda: ms.JobAlert("lag"), "needs above=, a number"),
         (lambda: ms.JobAlert("late", above=2), "a share from 0 to 1"),
-        (lambda: ms.JobAlert("hung", above=2), "needs no limit"),
+        (lambda: ms.JobAlert("degraded", above=2), "needs no limit"),
         (lambda: ms.JobAlert("tired"), "needs one of lag"),  # type: ignore[arg-type]
         (
-            lambda: ms.JobAlert("hung", to=ms.Email("a@b", url="smtps://me:x@mail.example")),
+            lambda: ms.JobAlert("degraded", to=ms.Email("a@b", url="smtps://me:x@mail.example")),
             "secrets as references",
         ),
     ],

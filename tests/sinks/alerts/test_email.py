@@ -287,7 +287,7 @@ def test_no_password_is_in_its_texts(url: str, shown: str) -> None:
     assert shown in shown_texts
     assert "at least once" in shown_texts
     with pytest.raises(InvalidSpec, match="a literal secret in url") as refused:
-        ms.JobAlert("hung", to=sink)
+        ms.JobAlert("degraded", to=sink)
     assert "canary" not in str(refused.value)
 
 

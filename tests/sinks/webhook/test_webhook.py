@@ -291,10 +291,10 @@ def test_a_job_alert_refuses_an_address_that_is_a_secret_and_never_shows_it(
     """The address is stored for the supervisor, and its path is often a secret."""
     for url in ("https://hooks.example/services/canary", "https://hooks.example?canary"):
         with pytest.raises(InvalidSpec, match="a literal secret in url") as refused:
-            ms.JobAlert("hung", to=ms.Webhook(url))
+            ms.JobAlert("degraded", to=ms.Webhook(url))
         assert "canary" not in str(refused.value)
     for url in ("https://hooks.example/", "https://hooks.example/in/${env:KEY}", "${env:KEY}"):
-        assert ms.JobAlert("hung", to=ms.Webhook(url)).to_json()["to"][0]["url"] == url
+        assert ms.JobAlert("degraded", to=ms.Webhook(url)).to_json()["to"][0]["url"] == url
     monkeypatch.setenv("KEY", "https://hooks.example/can ary canary")
     sink = ms.Webhook("${env:KEY}")
     with pytest.raises(InvalidSpec, match="needs an address") as refused:

@@ -94,7 +94,7 @@ export function Graph({ job }: { job: JobDetail }) {
   if (!job.plan) return <p class="quiet">The plan is shown once the job has started.</p>;
   const all = operators(job);
   const { places, paths, width, height } = laidOut(all, room);
-  const flowing = job.state === "running" || job.state === "catching up";
+  const flowing = job.state === "running" || job.state === "degraded";
   return (
     <div class="scroll" ref={hold}>
       <div class="flow" style={{ width: `${width}px`, height: `${height}px` }}>

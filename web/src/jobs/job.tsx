@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { compact } from "../format";
 import { send, errorText, useWatched } from "../live";
 import { useConnection } from "../connection";
-import { Empty, Pill, Tabs, Trouble, Wait } from "../parts/facts";
+import { Empty, Pill, Tabs, Wait } from "../parts/facts";
 import { address } from "../route";
 import { useTick } from "../tick";
 import type { JobDetail, Result } from "../types";
@@ -12,6 +12,7 @@ import { CommitsView } from "./commits";
 import { LogView } from "./log";
 import { Overview } from "./overview";
 import { Plans } from "./plans";
+import { Reasons } from "./reasons";
 import { SideOutputs } from "./side_outputs";
 import { StateView } from "./state";
 import { Watermarks } from "./watermarks";
@@ -60,8 +61,7 @@ function Head({ job }: { job: JobDetail }) {
         </div>
         <Verbs job={job} />
       </header>
-      {job.reason && <Trouble text={job.reason} />}
-      {job.warnings.map((warning) => <Trouble key={warning} text={warning} warn />)}
+      <Reasons job={job} />
     </>
   );
 }
@@ -85,7 +85,7 @@ function Verbs({ job }: { job: JobDetail }) {
     const over = setTimeout(() => { say(null); setUnconfirmed(null); }, 6000);
     return () => clearTimeout(over);
   }, [said, unconfirmed]);
-  const stopped = job.state === "stopped" || job.state === "failed";
+  const stopped = job.state === "stopped" || job.state === "finished" || job.state === "failed";
   const act = (verb: Verb, immediate: boolean) => async () => {
     if (!immediate && unconfirmed !== verb) { setUnconfirmed(verb); return; }
     setUnconfirmed(null);

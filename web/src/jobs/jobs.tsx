@@ -4,13 +4,14 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { compact, count, counted, since } from "../format";
 import { useWatched } from "../live";
-import { Empty, Pill, Spark, Tile, Tiles, Trouble, Wait } from "../parts/facts";
+import { Empty, Pill, Spark, Tile, Tiles, Wait } from "../parts/facts";
 import { address } from "../route";
 import { useTick } from "../tick";
 import type { JobFacts } from "../types";
+import { Reasons } from "./reasons";
 
 const LAG_SAMPLES = 60;
-const NEED_ATTENTION = ["failing", "failed", "hung"];
+const NEED_ATTENTION = ["waiting", "degraded", "failing", "failed"];
 
 export function Jobs() {
   const { snapshot } = useWatched<{ jobs: JobFacts[] }>("/api/stream");
@@ -46,12 +47,14 @@ function Listed({ jobs, lags }: { jobs: JobFacts[]; lags: Map<string, number[]> 
         <Tile label="jobs" value={count(jobs.length)} note={`${count(jobs.filter((job) => job.pid !== null).length)} with a process`} />
         <Tile label="rows a second" value={compact(sum((job) => job.rows_per_second))} />
         <Tile label="lag" value={compact(sum((job) => job.lag ?? 0))} note="unread records" />
-        <Tile label="need attention" value={count(wrong)} tone={wrong ? "bad" : ""} note={wrong ? "failing, hung or failed" : "none"} />
+        <Tile label="need attention" value={count(wrong)} tone={wrong ? "bad" : ""} note={wrong ? kinds(jobs) : "none"} />
       </Tiles>
       <ul class="jobs">{jobs.map((job) => <Card key={job.job} job={job} lag={lags.get(job.job) ?? []} />)}</ul>
     </>
   );
 }
+
+const kinds = (jobs: JobFacts[]) => NEED_ATTENTION.filter((state) => jobs.some((job) => job.state === state)).join(", ");
 
 function Card({ job, lag }: { job: JobFacts; lag: number[] }) {
   return (
@@ -61,8 +64,7 @@ function Card({ job, lag }: { job: JobFacts; lag: number[] }) {
         <Pill state={job.state} />
         <span class="quiet">for {since(job.since)}</span>
       </header>
-      {job.reason && <Trouble text={job.reason} />}
-      {job.warnings.map((warning) => <Trouble key={warning} text={warning} warn />)}
+      <Reasons job={job} />
       <dl class="figures">
         <Figure label="rows a second" value={compact(job.rows_per_second)} fact="rate"><Spark values={job.rates} label="rows a second in the last minute" /></Figure>
         <Figure label="lag" value={compact(job.lag)} fact="lag"><Spark values={lag} label="lag since the page was opened" /></Figure>

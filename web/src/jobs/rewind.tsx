@@ -85,7 +85,7 @@ export function Rewind({ job, target, close }: { job: JobDetail; target: Target;
 }
 
 function Will({ job, target: { to, after }, mode, suffix }: { job: JobDetail; target: Target; mode: Mode; suffix: string }) {
-  const runs = job.state !== "stopped" && job.state !== "failed";
+  const runs = job.state !== "stopped" && job.state !== "finished" && job.state !== "failed";
   const rows = after?.reduce((sum, commit) => sum + commit.rows, 0);
   return (
     <ul class="will">

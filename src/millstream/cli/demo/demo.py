@@ -32,7 +32,7 @@ _REPORT_EVERY = 4.0
 _START_TIMEOUT = 180.0
 _RESTART_TIMEOUT = 120.0
 _POLL = 0.25
-_RUNNING = ("running", "catching up", "idle")
+_RUNNING = ("running", "idle", "degraded")
 
 
 def register(app: typer.Typer) -> None:

@@ -16,7 +16,7 @@ from millstream.cli.terminal.confirm import confirm
 from millstream.cli.terminal.options import Kafka, Shape, Yes, command
 from millstream.cli.terminal.output import Output, print_facts, print_rows, say
 from millstream.cli.terminal.pipelines import Checkpoint, File, load
-from millstream.errors import InvalidInput, MillstreamError
+from millstream.errors import InvalidInput, MillstreamError, Unavailable
 from millstream.viewing.escape import one_line
 from millstream.viewing.points_in_time import iso
 
@@ -29,11 +29,14 @@ JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")]
 NoWait = Annotated[
     bool, typer.Option("--no-wait", help="Return at once, without waiting for the supervisor.")
 ]
-COLUMNS = ["job", "state", "since", "application", "owner", "rows_per_second", "lag", "restarts"]
+COLUMNS = ["job", "state", "since", "application", "owner", "rows_per_second", "lag", "restarts",
+           "reason"]  # fmt: skip
 INSTANCE_COLUMNS = ["operator", "instance", "where", "in", "out", "rows_per_second", "busy",
                     "watermark", "state_rows", "state_bytes", "late", "dead"]  # fmt: skip
 _TIMEOUT = 120.0
+_AWAY = 5.0  # seconds for which a job may wait before a command reports it
 _POLL = 0.1
+STOPPED = ("stopped", "finished", "failed")
 
 
 def register(app: typer.Typer) -> None:
@@ -186,7 +189,7 @@ def stop(name: JobName, no_wait: NoWait = False) -> None:
     with _registry() as registry:
         _request(registry, name, "stopped")
         if not no_wait:
-            _await(registry, name, lambda job: job.state in ("stopped", "failed") and not job.run,
+            _await(registry, name, lambda job: job.state in STOPPED and not job.run,
                    "stopped")  # fmt: skip
     say(f"{name} has stopped" if not no_wait else f"{name} will stop after its current batch")
 
@@ -213,7 +216,7 @@ def rewind(
         runs = job.run is not None or wanted == "running"
         if runs:
             _request(registry, name, "stopped")
-            _await(registry, name, lambda job: not job.run and job.state in ("stopped", "failed"),
+            _await(registry, name, lambda job: not job.run and job.state in STOPPED,
                    "stopped")  # fmt: skip
         try:
             _, pipeline = load(f"{job.file}:{job.pipeline}")
@@ -289,7 +292,9 @@ def _request(registry: "JobRegistry", name: str, wanted: Any, *, restart: bool =
 
 
 def _has_started(job: "JobRow") -> bool:
-    return job.state in ("running", "catching up", "idle")
+    from millstream.jobs.registry import WORKING
+
+    return job.state in WORKING
 
 
 def _await(
@@ -302,8 +307,13 @@ def _await(
         if found is None or (done is not None and done(found)):
             return
         if found.state == "failed" and word != "removed":
-            raise MillstreamError(f"the job {name} must run", got=found.reason or "a failure",
-                                  do=f"see `millstream jobs logs {name}`")  # fmt: skip
+            raise _failure(found)
+        if word == "started" and _waits(found):
+            raise Unavailable(
+                f"the job {name} is submitted and needs another system to work",
+                got=found.reason,
+                do="it starts by itself when that is there",
+            )
         if found.state != state:
             state = found.state
             say(f"{name}: {state}{f' ({found.reason})' if found.reason else ''} …")
@@ -311,6 +321,26 @@ def _await(
     raise MillstreamError(f"the job {name} needs to have {word}",
                           got=f"{state} after {_TIMEOUT:.0f} s",
                           do=f"see `millstream jobs show {name}`")  # fmt: skip
+
+
+def _waits(job: "JobRow") -> bool:
+    """Whether the requested run has waited for a while."""
+    began = max(job.since, job.launched or 0.0)
+    return job.state == "waiting" and job.ran >= job.asked and time.time() - began > _AWAY
+
+
+def _failure(job: "JobRow") -> MillstreamError:
+    """The error of a job that has failed, with the exit code its run ended with."""
+    from millstream.jobs.folders import stack_folder
+    from millstream.jobs.reports.run_log import RunLogReader
+
+    error = MillstreamError(f"the job {job.name} must run", got=job.reason or "a failure",
+                            do=f"see `millstream jobs logs {job.name}`")  # fmt: skip
+    with RunLogReader(stack_folder().job(job.name).run_log).at_once() as run_log:
+        run = run_log.run()
+    if run is not None and run.ending is not None and run.ending.code:
+        error.exit_code = run.ending.code
+    return error
 
 
 def _for_people(row: dict[str, Any]) -> dict[str, Any]:

@@ -16,18 +16,21 @@ from millstream.engine.continuous.positions import Positions, refuse_other_mode
 from millstream.engine.continuous.reporter import Reporter
 from millstream.plan.stages import cut
 from millstream.sinks.kafka.plain_writer import PlainTopicWriter
-from millstream.sinks.spec import Opening, Staged
+from millstream.sinks.spec import PATIENCE, Opening, Staged
 from millstream.sources.kafka.reader import TopicReader
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Mapping
 
+    from pyspark.sql import SparkSession
+
     from millstream.api.pipeline import Pipeline
     from millstream.engine.checkpoint.checkpoint import Checkpoint
     from millstream.engine.stage_runs import Where
     from millstream.kafka.settings import Cluster
     from millstream.metrics.facts import Facts
+    from millstream.outages import Listener
     from millstream.sources.spec import Extent, Offsets
 
 LOOK = 0.1
@@ -36,20 +39,23 @@ LOOK = 0.1
 class Continuous(ABC):
     """One run of a continuous pipeline in this process; `turn` is called in each loop.
 
-    `where` is what processes the rows, as in the facts of a batch; `spark_ui` the address of
-    Spark's own page.
+    `where` is what processes the rows, as in the facts of a batch; `found` the Spark session that
+    does, and `spark_ui` the address of Spark's own page.
     """
 
     where: ClassVar[Where]
+    found: SparkSession | None = None
     spark_ui: str | None = None
 
     def __init__(
         self, pipeline: Pipeline, checkpoint: Checkpoint, cluster: Cluster,
         *, on_facts: Callable[[Facts, dict[str, int]], None],
-        phase: Callable[[str], None], turn: Callable[[], None], stop: threading.Event,
+        phase: Callable[[str], None], listener: Listener, turn: Callable[[], None],
+        stop: threading.Event,
     ) -> None:  # fmt: skip
         self._pipeline, self._checkpoint, self._cluster = pipeline, checkpoint, cluster
         self._phase, self._turn, self._stop = phase, turn, stop
+        self._listener = listener
         self._stages = cut(pipeline.outputs)
         self._reads = self._stages.reads
         self._reporter = Reporter(on_facts, self._stages, pipeline.bad_above,
@@ -59,8 +65,17 @@ class Continuous(ABC):
         self._writer = self._new_writer()
 
     def _new_writer(self) -> PlainTopicWriter:
-        opening = Opening(self._pipeline.name, "", 0, (), check_owned=self._checkpoint.owned,
-                          on_wait=self._phase)  # fmt: skip
+        listener = self._listener
+        opening = Opening(
+            self._pipeline.name,
+            "",
+            0,
+            (),
+            check_owned=self._checkpoint.owned,
+            on_wait=listener.on_wait,
+            on_answer=listener.on_answer,
+            patience=PATIENCE if listener.patience is None else listener.patience,
+        )
         return PlainTopicWriter(self._cluster, opening)
 
     def run(self, *, take_over: bool, caught_up: bool) -> bool:
@@ -81,7 +96,9 @@ class Continuous(ABC):
         group = f"millstream.{self._pipeline.name}"
         for name, read in self._reads.items():
             self._readers[name] = TopicReader(self._cluster, read.source.name, group,
-                                              waiting=self._phase)  # fmt: skip
+                                              waiting=self._listener.on_wait,
+                                              answered=self._listener.on_answer,
+                                              patience=self._listener.patience)  # fmt: skip
         extents = {name: reader.extent() for name, reader in self._readers.items()}
         self._positions.open(
             {name: read.source.name for name, read in self._reads.items()}, extents

@@ -20,6 +20,7 @@ from millstream.engine.continuous.source_thread import Callbacks, Route, SourceT
 from millstream.engine.kernels.kernels import decoder_of
 from millstream.engine.spark.arrow_steps import compiled
 from millstream.formats.json.decode import check
+from millstream.kafka.ping import system_at
 from millstream.plan.graph import Read
 from millstream.plan.side_outputs import dead_topic
 from millstream.schema import Schema
@@ -45,7 +46,7 @@ class Direct(Continuous):
         super().__init__(*given, **options)
         self._threads: dict[str, SourceThread] = {}
         self._dead: dict[str, DeadTopicWriter] = {}
-        self._due, self._waited = 0.0, False
+        self._due = 0.0
 
     def _begin(self, extents: Mapping[str, Extent]) -> None:
         routes: dict[str, list[Route]] = {name: [] for name in self._reads}
@@ -72,17 +73,14 @@ class Direct(Continuous):
         topic, address = self._reads[name].source.name, self._cluster.address
         return Callbacks(
             on_bad=partial(self._refuse, name) if self._pipeline.on_bad == "stop" else _ignore,
-            on_wait=lambda why: self._wait_for(troubles.waiting(address, why)),
+            on_wait=lambda why: self._listener.on_wait(troubles.waiting(address, why)),
+            on_answer=lambda: self._listener.on_answer(system_at(address)),
             unavailable=partial(troubles.unavailable, topic, address),
         )
 
     def _refuse(self, name: str, bad: pa.Table) -> None:
         first = bad.slice(0, 1).to_pylist()[0]
         raise self._dead[name].stopped(first["partition"], first["offset"], first["reason"])
-
-    def _wait_for(self, why: str) -> None:
-        self._waited = True
-        self._phase(why)
 
     def _decoder(self, name: str) -> RecordDecoder:
         ahead = self._reads[name].ahead
@@ -106,9 +104,6 @@ class Direct(Continuous):
             reader.progress(self._positions.of[name].offsets)
         if self._reporter.has_news(self._positions.number):
             self._reporter.report(self._positions.number, self._lag())
-        if self._waited:
-            self._waited = False
-            self._phase("running")
 
     def _take(self, name: str, progress: Progress, seconds: float) -> bool:
         """Send and count the progress of a source; whether there was any."""

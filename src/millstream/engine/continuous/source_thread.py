@@ -64,10 +64,12 @@ class Progress:
 @dataclass(frozen=True)
 class Callbacks:
     """`on_bad` gets the bad rows of a piece before any of it is sent, and may raise; `on_wait` why
-    the source waits; `unavailable` makes the error after too long a wait."""
+    the source waits, and `on_answer` is called when that is over; `unavailable` makes the error
+    after too long a wait."""
 
     on_bad: Callable[[pa.Table], None]
     on_wait: Callable[[str], None]
+    on_answer: Callable[[], None]
     unavailable: Callable[[str], Unavailable]
 
 
@@ -195,14 +197,14 @@ class SourceThread(threading.Thread):
         with self._lock:
             self._at |= self._new
             self._new = {}
-        at, until = dict(self._at), time.monotonic() + _TIMEOUT
+        at, until, waited = dict(self._at), time.monotonic() + _TIMEOUT, False
         while True:
             try:
                 self._prefetching = self._prefetching or self._reader.prefetch_reader(
                     self._decoder.more
                 )
                 assert self._prefetching is not None
-                return self._prefetching.wait(at, least=1, most=_MOST)
+                found = self._prefetching.wait(at, least=1, most=_MOST)
             except UnknownFormat:
                 return self._read_old_format(at)
             except OSError as error:
@@ -210,7 +212,12 @@ class SourceThread(threading.Thread):
                     raise self._callbacks.unavailable(str(error)) from error
                 if self._ending.wait(_RETRY_SECONDS):
                     return None
+                waited = True
                 self._callbacks.on_wait(str(error))
+            else:
+                if waited:
+                    self._callbacks.on_answer()
+                return found
 
     def _read_old_format(self, at: Offsets) -> tuple[Ranges, pa.Table] | None:
         """Read a log of an old broker with librdkafka."""

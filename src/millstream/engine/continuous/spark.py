@@ -50,7 +50,7 @@ class RealTime(Continuous):
 
     def _begin(self, extents: Mapping[str, Extent]) -> None:
         spark = self._session(extents)
-        self.spark_ui = ui_address(spark)
+        self.found, self.spark_ui = spark, ui_address(spark)
         self._start(spark)
 
     def _session(self, extents: Mapping[str, Extent]) -> SparkSession:

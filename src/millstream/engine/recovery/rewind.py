@@ -25,6 +25,7 @@ from millstream.engine.outputs import Outputs
 from millstream.engine.recovery.unfinished_rewind import Rewind, finish, last_written
 from millstream.errors import Damaged, InvalidInput, NotFound
 from millstream.event_time.batch_time import MIN_TIME
+from millstream.outages import Listener
 from millstream.plan.stages import cut
 from millstream.sinks.function import Function
 from millstream.sinks.keys import Keyed
@@ -336,6 +337,7 @@ def rewind(
     opened = Checkpoint(folder)
     environment = KafkaEnvironment(
         pipeline.name, kafka, folder=folder, owned=opened.owned,
-        epoch=lambda: opened.incarnation, waiting=on_wait, delivery=pipeline.delivery,
+        epoch=lambda: opened.incarnation, delivery=pipeline.delivery,
+        listener=Listener(on_wait),
     )  # fmt: skip
     return Rewinder(pipeline, opened, environment).rewind(to, into=into, again=again)

@@ -74,6 +74,11 @@ class Spark:
         return None if self._ui is None else self._ui[0]
 
     @property
+    def found(self) -> SparkSession | None:
+        """The session, if it has started."""
+        return self._found
+
+    @property
     def ready(self) -> bool:
         """Whether `get` would return at once.
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import MillstreamError
 from millstream.jobs.alerts.alerts import job_alerts_file
-from millstream.jobs.registry import JobRegistry
+from millstream.jobs.registry import WITHOUT_PROGRESS, JobRegistry
 from millstream.jobs.reports.run_log import RunLogReader
-from millstream.sinks.alerts.alert import JobAlert, from_json
+from millstream.sinks.alerts.alert import STATES_WATCHED, JobAlert, from_json
 from millstream.sinks.alerts.outbox import Outbox, Recipient, digest_seconds
 from millstream.sinks.alerts.rule import Observation, Rule, observe
 from millstream.sinks.alerts.store import NotificationStore
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from millstream.jobs.registry import JobRow
     from millstream.sinks.alerts.rule import KeyState
 
-DOWN = ("failing", "hung", "failed")
 _EVERY = 1.0
 _MINUTE = 60.0
 _SENDING = 5.0
@@ -90,7 +89,9 @@ class AlertWatch:
             try:
                 self._watch_on()
             except Exception as error:
-                self._log("alerts failed", "error", kind=type(error).__name__, error=str(error))
+                self._log.rarely(
+                    "alerts failed", "error", kind=type(error).__name__, error=str(error)
+                )
 
     def _watch_on(self) -> None:
         with (
@@ -126,7 +127,7 @@ class AlertWatch:
         try:
             alert = from_json(body)
         except (MillstreamError, KeyError, TypeError) as error:
-            self._log("alert unreadable", "warning", pipeline=job.name, error=str(error))
+            self._log.rarely("alert unreadable", "warning", pipeline=job.name, error=str(error))
             return
         evaluated = self._evaluate(alert, job, body.get("step"), run_log)
         if evaluated is None:
@@ -165,8 +166,8 @@ class AlertWatch:
         self, alert: JobAlert, job: JobRow, step: str | None, run_log: RunLogReader
     ) -> tuple[bool, dict[str, Any]] | None:
         """Return whether the rule fires, and the observed values; None if they are unknown."""
-        if alert.fact in (*DOWN, "down"):
-            wrong = DOWN if alert.fact == "down" else (alert.fact,)
+        if alert.fact in STATES_WATCHED:
+            wrong = WITHOUT_PROGRESS if alert.fact == "down" else {alert.fact}
             return job.state in wrong, {"state": job.state, "reason": job.reason}
         assert alert.above is not None
         if alert.fact == "lag":

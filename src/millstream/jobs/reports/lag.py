@@ -123,6 +123,7 @@ class LagWatch:
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="lag", daemon=True)
         self._totals: dict[str, int] = {}
+        self._warnings: dict[str, tuple[str, ...]] = {}
         self._firsts: dict[tuple[str, str, int], int] = {}
         self._ends: dict[tuple[str, str, int], deque[tuple[float, int]]] = {}
         self._cut: set[tuple[str, str, int]] = set()
@@ -142,6 +143,10 @@ class LagWatch:
         """Return a job's total lag in records; None while it is unknown."""
         return self._totals.get(job)
 
+    def warnings(self, job: str) -> tuple[str, ...]:
+        """Return what endangers a job's unread records."""
+        return self._warnings.get(job, ())
+
     def _watch(self) -> None:
         connection = open_database(lag_file(self._stack), SCHEMA, version=VERSION, durable=False)
         with JobRegistry(self._stack.registry, read_only=True) as registry:
@@ -149,7 +154,9 @@ class LagWatch:
                 try:
                     self._look(registry, connection)
                 except Exception as error:
-                    self._log("lag unknown", "warning", kind=type(error).__name__, error=str(error))
+                    self._log.rarely(
+                        "lag unknown", "warning", kind=type(error).__name__, error=str(error)
+                    )
         connection.close()
 
     def _look(self, registry: JobRegistry, connection: sqlite3.Connection) -> None:
@@ -163,7 +170,11 @@ class LagWatch:
             if about is not None:
                 found += self._of_job(job.name, about, positions or {})
         totals: dict[str, int] = {}
+        warnings: dict[str, tuple[str, ...]] = {}
         for row in found:
+            if row.warning is not None:
+                warned = f"{row.topic}/{row.partition}: {row.warning}"
+                warnings[row.job] = (*warnings.get(row.job, ()), warned)
             totals[row.job] = totals.get(row.job, 0) + row.lag
             self._warn(row)
         with transaction(connection):
@@ -172,7 +183,7 @@ class LagWatch:
                 "INSERT INTO lag VALUES (:job, :source, :topic, :partition, :position, :first, "
                 ":end, :lag, :seconds, :warning, :at)", [asdict(row) for row in found],
             )  # fmt: skip
-        self._totals = totals
+        self._totals, self._warnings = totals, warnings
 
     def _of_job(
         self, job: str, about: dict[str, Any], positions: dict[str, dict[int, int]]
@@ -183,7 +194,9 @@ class LagWatch:
             try:
                 found_offsets = offsets.topic(topic)
             except MillstreamError as error:
-                self._log("lag unknown", "warning", pipeline=job, topic=topic, error=str(error))
+                self._log.rarely(
+                    "lag unknown", "warning", pipeline=job, topic=topic, error=str(error)
+                )
                 continue
             for partition, (first, end, aged) in found_offsets.items():
                 at = positions.get(source, {}).get(partition, first)

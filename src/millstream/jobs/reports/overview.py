@@ -13,6 +13,7 @@ from millstream.jobs.reports.run_log import RunLogReader, batches_by_place
 if TYPE_CHECKING:
     from millstream.jobs.registry import JobRow
     from millstream.jobs.reports.lag import Lag
+    from millstream.outages import Outage
 
 RATE_WINDOW = 5
 RATES = 60
@@ -47,6 +48,7 @@ def row_of(
         "state": job.state,
         "since": iso_time(job.since),
         "reason": job.reason,
+        "outages": [_outage(one) for one in run_log.outages(job.run)] if holder else [],
         "application": job.application,
         "owner": job.owner,
         "version": about["version"] if about else None,
@@ -66,6 +68,12 @@ def row_of(
         "where": batches_by_place(by_part),
         "restarts": job.restarts,
     }  # fmt: skip
+
+
+def _outage(outage: Outage) -> dict[str, Any]:
+    return {"system": outage.system, "why": outage.why, "since": iso_time(outage.since),
+            "next_try": None if outage.next_try is None else iso_time(outage.next_try),
+            "kind": outage.kind}  # fmt: skip
 
 
 def iso_time(at: float) -> str:

@@ -18,10 +18,11 @@ from millstream.jobs.database import open_database, open_read_only, rows_of, tra
 from millstream.jobs.policy import Ending
 from millstream.jobs.reports.instances import instance_counts
 from millstream.metrics.facts import place_of
+from millstream.outages import Outage
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 VERSION = 1
@@ -44,6 +45,12 @@ CREATE TABLE totals (
     metric TEXT NOT NULL, part TEXT NOT NULL, value REAL NOT NULL, PRIMARY KEY (metric, part)
 );
 """
+_OUTAGES = """
+CREATE TABLE IF NOT EXISTS outages (
+    run TEXT NOT NULL, system TEXT NOT NULL, why TEXT NOT NULL, since REAL NOT NULL, next_try REAL,
+    kind TEXT NOT NULL, PRIMARY KEY (run, system)
+)
+"""  # not in `_SCHEMA`: files of earlier versions get it too
 
 
 class RunLog:
@@ -55,9 +62,11 @@ class RunLog:
         self._waiting: deque[tuple[float, dict[str, Any]]] = deque(maxlen=_PENDING)
         self._totals: dict[tuple[str, str], float] = {}
         self._about: str | None = None
-        self.phase = "starting"
+        self.phase, self._outages = "starting", tuple[Outage, ...]()
         now = time.time()
         with transaction(self._connection):
+            self._connection.execute(_OUTAGES)
+            self._connection.execute("DELETE FROM outages")
             self._connection.execute(
                 "INSERT INTO runs (run, pid, began, beat, turned, phase) VALUES (?, ?, ?, ?, ?, ?)",
                 (run, pid, now, now, now, self.phase),
@@ -100,7 +109,10 @@ class RunLog:
     def _add(self, metric: str, part: str, value: float) -> None:
         self._totals[metric, part] = self._totals.get((metric, part), 0.0) + value
 
-    def beat(self, turned: float, positions: Mapping[str, Mapping[int, int]] | None) -> None:
+    def beat(
+        self, turned: float, positions: Mapping[str, Mapping[int, int]] | None,
+        outages: Sequence[Outage] = (),
+    ) -> None:  # fmt: skip
         """Write a heartbeat, and everything recorded since the last one."""
         with self._lock:
             waiting, self._waiting = list(self._waiting), deque(maxlen=_PENDING)
@@ -122,9 +134,21 @@ class RunLog:
                 "ON CONFLICT (metric, part) DO UPDATE SET value = value + excluded.value",
                 [(metric, part, value) for (metric, part), value in totals.items()],
             )
+            self._write_outages(tuple(outages))
             if waiting:
                 oldest = waiting[-1][1]["batch"] - BATCHES_KEPT
                 self._connection.execute("DELETE FROM batches WHERE batch <= ?", (oldest,))
+
+    def _write_outages(self, outages: tuple[Outage, ...]) -> None:
+        if outages == self._outages:
+            return
+        self._outages = outages
+        self._connection.execute("DELETE FROM outages")
+        self._connection.executemany(
+            "INSERT INTO outages VALUES (?, ?, ?, ?, ?, ?)",
+            [(self._run, one.system, one.why, one.since, one.next_try, one.kind)
+             for one in outages],
+        )  # fmt: skip
 
     def end(self, ending: Ending) -> None:
         """Record how the run ended."""
@@ -181,6 +205,17 @@ class RunLogReader:
             () if run is None else (run,),
         )
         return _run_entry(rows[0]) if rows else None
+
+    def outages(self, run: str | None) -> tuple[Outage, ...]:
+        """Return the systems a run waited for at its last heartbeat, the oldest outage first."""
+        known = self._rows("SELECT 1 FROM sqlite_master WHERE name = 'outages'")
+        if not known or run is None:
+            return ()
+        rows = self._rows(
+            "SELECT system, why, since, next_try, kind FROM outages WHERE run = ? ORDER BY since",
+            (run,),
+        )
+        return tuple(Outage(**dict(row)) for row in rows)
 
     def about(self) -> dict[str, Any] | None:
         """Return what the newest run executes, as set by `RunLog.about`."""

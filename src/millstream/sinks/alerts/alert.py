@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from millstream.sinks.spec import Opening, Writer
 
 Notified = Email | Webhook
-Fact = Literal["lag", "late", "dead", "failing", "hung", "failed", "down"]
+Fact = Literal["lag", "late", "dead", "waiting", "degraded", "failing", "failed", "down"]
+STATES_WATCHED = ("waiting", "degraded", "failing", "failed", "down")
 SHARES, NUMBERS = ("late", "dead"), ("lag",)
 MOST_RECIPIENTS = 20
 
@@ -127,9 +128,10 @@ class JobAlert:
     """An alert on a job itself, evaluated by the supervisor because the job may be dead.
 
     `fact` is `lag` (unread records above `above`), `late` or `dead` (their share of a minute's
-    rows above `above`), or a state of the job: `failing`, `hung`, `failed`, or `down` for any of
-    the three. `for_`, `hold` and `to` are as in `Alert`, in wall-clock time. Secrets of its
-    recipients must be references, because the supervisor resolves them.
+    rows above `above`), or a state of the job: `waiting`, `degraded`, `failing`, `failed`, or
+    `down` for `waiting`, `failing` and `failed`. `for_`, `hold` and `to` are as in `Alert`, in
+    wall-clock time. Secrets of its recipients must be references, because the supervisor resolves
+    them.
 
     >>> JobAlert("lag", above=10_000).name
     'lag above 10000'

@@ -11,11 +11,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
 from millstream.errors import MillstreamError, Unavailable
+from millstream.outages import impaired
 from millstream.sinks.alerts.outbox import Outbox, Recipient, digest_seconds
 from millstream.sinks.alerts.rendering import shortened
 from millstream.sinks.alerts.rule import advance, observe
 from millstream.sinks.alerts.store import MOST_KEYS, NotificationStore, key_state, store_file
 from millstream.sinks.ownership import fenced, missing_entry
+from millstream.sinks.spec import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 MOST_WAITING = 100_000
 _POLL_SECONDS = 0.5
+_NOTIFICATIONS = "notifications"
 _IDLE_AFTER = 10.0
 _CLOSE_SECONDS = 10.0
 
@@ -41,6 +44,7 @@ class NotificationWriter:
     def __init__(self, opening: Opening) -> None:
         self._opening = opening
         self._opened: NotificationStore | None = None
+        self._impaired = False
         self._last: str | None = None
         self._rules: dict[str, tuple[Alert, Rule]] = {}
         self._last_rows: dict[str, float] = {}
@@ -57,7 +61,7 @@ class NotificationWriter:
     def recover(self, expected: str | None) -> str | None:
         """Claim the store, return the intent it has last, and start to send."""
         path = store_file(self._opening.job)
-        self._opened = NotificationStore(path, self._opening.patience)
+        self._opened = NotificationStore(path, min(PATIENCE, self._opening.patience))
         with self._store.transaction():
             found = self._store.rows("SELECT epoch, intent FROM ledger")
             epoch, self._last = tuple(found[0]) if found else (0, None)
@@ -253,10 +257,15 @@ class NotificationWriter:
         assert self._outbox is not None
         try:
             self._advance_idle()
-            return self._outbox.send_due(everything=everything, deadline=deadline)
+            sent = self._outbox.send_due(everything=everything, deadline=deadline)
         except Exception as problem:
-            self._opening.on_wait(f"notifications cannot be sent: {problem}")
+            self._impaired = True
+            self._opening.on_wait(impaired(_NOTIFICATIONS, f"cannot be sent: {problem}"))
             return 0
+        if self._impaired:
+            self._impaired = False
+            self._opening.on_answer(_NOTIFICATIONS)
+        return sent
 
     def _advance_idle(self) -> None:
         """While the run is idle, continue each alert's clock from its last row in real time."""

@@ -14,7 +14,7 @@ from millstream.sinks.ownership import missing_entry
 from millstream.sinks.record_log import FOLDER, Body, Records, read_all
 from millstream.sinks.retries import Diagnosis, retry
 from millstream.sinks.rows import appended
-from millstream.toolchain.folders import sync_folder
+from millstream.toolchain.folders import refuse_file_above, sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -84,6 +84,7 @@ class FilesWriter:
 
     def recover(self, expected: str | None) -> str | None:
         """Claim the folder, and finish what a killed run had committed."""
+        refuse_file_above(self._folder, f"the pipeline {self._opening.pipeline!r}")
         self._retry(self._claim, "open")
         if self._opening.delivery == "at_least_once":
             return expected

@@ -59,6 +59,7 @@ class PlainTopicWriter(TopicWriter):
             error = raised
         if error is None:
             self._failing_since = None
+            self._answered()
             return True
         self._failing_since = self._failing_since or time.monotonic()
         self._replace_sender(error, ())
@@ -84,6 +85,7 @@ class PlainTopicWriter(TopicWriter):
             self._replace_sender(raised, outputs)
             return False
         self._opening.on_step("after a sink's commit")
+        self._answered()
         return True
 
     def _replace_sender(self, raised: Any, outputs: Sequence[Staged]) -> None:
@@ -94,4 +96,5 @@ class PlainTopicWriter(TopicWriter):
         self._reason = error.str()
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             raise self._too_large(outputs) from raised
+        self._wait_for(self._reason)
         self._connect()

@@ -10,9 +10,11 @@ import math
 import time
 from typing import TYPE_CHECKING, Any
 
-from millstream.errors import DataGone, Fenced, MillstreamError, Unavailable
-from millstream.kafka.librdkafka import LOG, TEMPORARY_ERRORS
+from millstream.errors import DataGone, Fenced, MillstreamError, Refused, Unavailable
+from millstream.kafka.librdkafka import LOG, TEMPORARY_ERRORS, Link
+from millstream.kafka.ping import system_of
 from millstream.kafka.protocol.transactions import GroupOffset
+from millstream.outages import waiting_for
 from millstream.sinks.kafka.messages import messages
 from millstream.sinks.kafka.oversized import TopicLimit
 from millstream.sinks.kafka.record_limits import LARGE_RECORDS, TopicLimits
@@ -32,6 +34,7 @@ NO_INTENT = "-"
 _END = "."
 _REFRESH_SECONDS = 86_400.0
 _RESPONSE_SECONDS = 10.0
+_PAUSE = 0.2
 _COMMITTED, _UNCOMMITTED = "read_committed", "read_uncommitted"
 
 
@@ -50,7 +53,7 @@ class TopicWriter:
         self._entry_written, self._batch = -math.inf, 0
         self._checked = False
         self._last: str | None = None
-        self._reason = ""
+        self._reason, self._waited = "", False
 
     def recover(self, expected: str | None) -> str | None:
         """Fence earlier runs of this job, then return the intent in the ledger.
@@ -60,6 +63,7 @@ class TopicWriter:
         no one.
         """
         self._opening.check_owned()
+        self._refuse_credentials()
         self._create_topics({LEDGER})
         owner = self._last_owner()
         if owner not in (None, self._job):
@@ -73,6 +77,20 @@ class TopicWriter:
         else:
             self._last = intent
         return self._last
+
+    def _refuse_credentials(self) -> None:
+        """librdkafka tries wrong credentials for ever: find out first.
+
+        Raises:
+            Refused: the cluster does not accept them.
+        """
+        if self._cluster.settings:
+            try:
+                Link(self._cluster).ping()
+            except Refused:
+                raise
+            except MillstreamError:
+                return  # what comes next waits for it
 
     def _last_owner(self) -> str | None:
         """The owner in the last ledger entry, without waiting for open transactions.
@@ -133,7 +151,7 @@ class TopicWriter:
         while not self._attempt(intent, batch, outputs):
             if time.monotonic() > deadline:
                 raise self._no_success(f"batch {batch}")
-            time.sleep(0.2)
+            time.sleep(_PAUSE)
 
     def _no_success(self, what: str) -> Unavailable:
         return Unavailable(
@@ -160,10 +178,17 @@ class TopicWriter:
         if outputs:
             self._opening.on_step("after a sink's commit")
         self._last = intent
+        self._answered()
         return True
 
     def _wait_for(self, reason: str) -> None:
-        self._opening.on_wait(f"waiting for Kafka at {self._cluster.address}: {reason}")
+        self._waited = True
+        self._opening.on_wait(waiting_for(system_of(self._cluster), reason, retry_in=_PAUSE))
+
+    def _answered(self) -> None:
+        if self._waited:
+            self._waited = False
+            self._opening.on_answer(system_of(self._cluster))
 
     def _is_committed(self, raised: Any, intent: str, outputs: Sequence[Staged]) -> bool:
         """Whether a transaction that ended with an error was committed, according to the ledger.
@@ -306,7 +331,7 @@ class TopicWriter:
                         do="start it, or choose another with --kafka",
                     ) from raised
                 self._wait_for(error.str())
-                time.sleep(0.2)
+                time.sleep(_PAUSE)
 
     def _fenced(self) -> Fenced:
         return fenced(self._job, self._where)

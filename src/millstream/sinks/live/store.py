@@ -16,6 +16,7 @@ from millstream.formats.json.encode import encode
 from millstream.sinks.ownership import fenced, missing_entry
 from millstream.sinks.private_file import create_private_file
 from millstream.sinks.rows import SIGN, chunks, visible
+from millstream.sinks.spec import PATIENCE
 from millstream.toolchain.folders import home_folder
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class LiveWriter:
         self._path.parent.mkdir(mode=0o700, exist_ok=True)
         create_private_file(self._path)
         store = sqlite3.connect(
-            self._path, timeout=self._opening.patience, isolation_level=None,
+            self._path, timeout=min(PATIENCE, self._opening.patience), isolation_level=None,
             check_same_thread=False,
         )  # fmt: skip
         self._connection = store

@@ -11,7 +11,9 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from millstream.kafka import secrets
+from millstream.outages import Ping
 from millstream.sinks.postgres import errors as postgres_errors
+from millstream.sinks.postgres import ping
 from millstream.sinks.postgres.copy import copy_text, kind
 from millstream.sinks.postgres.limits import Column, PostgresLimits
 from millstream.sinks.tables.ledger import TABLE, Entry
@@ -96,6 +98,13 @@ class PostgresDatabase:
             with self._open.transaction():
                 self._open.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
                 self._open.execute(_LEDGER)
+
+    def pings(self) -> list[Ping]:
+        """Whether the server is there."""
+        return [Ping(self.where, self._ask)]
+
+    def _ask(self) -> None:
+        ping.ask(secrets.resolve(self._url, setting="the address of Postgres(…)"))
 
     def backend(self) -> str:
         """The id and start time of the server process behind this connection."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from millstream.errors import InvalidSpec, MillstreamError, Unavailable
+from millstream.errors import InvalidSpec, MillstreamError, Refused
 from millstream.sinks.retries import CONTINUES
 
 if TYPE_CHECKING:
@@ -48,9 +48,12 @@ def _is_refusal(error: psycopg.Error, said: str) -> bool:
     return any(words in f"{said} {error}" for words in _REFUSED)
 
 
-def _refused(said: str, where: str) -> Unavailable:
-    return Unavailable(f"the pipeline needs access to {where}", got=said,
-                       do="fix the address or the permissions, then restart")  # fmt: skip
+def _refused(said: str, where: str) -> Refused:
+    return Refused(
+        f"the pipeline needs access to {where}",
+        got=said,
+        do="fix the address or the permissions, then restart",
+    )
 
 
 def _stop(state: str, said: str, where: str) -> MillstreamError:
@@ -60,8 +63,8 @@ def _stop(state: str, said: str, where: str) -> MillstreamError:
             do=f"change the column's type, or the value with .with_columns(…); {CONTINUES}",
         )  # fmt: skip
     if state.startswith("42501"):
-        return Unavailable(f"the pipeline needs write permission in {where}", got=said,
-                           do="GRANT it, then restart; nothing is lost")  # fmt: skip
+        return Refused(f"the pipeline needs write permission in {where}", got=said,
+                       do="GRANT it, then restart; nothing is lost")  # fmt: skip
     return MillstreamError(
         f"{where} needs to accept the rows", got=said,
         do=f"fix the table; {CONTINUES}",

@@ -16,6 +16,7 @@ from millstream.sinks.retries import CONTINUES
 from millstream.sinks.sqlite import statements as sql
 from millstream.sinks.tables.ledger import TABLE, Entry
 from millstream.sinks.texts import texts
+from millstream.toolchain.folders import refuse_file_above
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -58,6 +59,7 @@ class SqliteDatabase:
     def connect(self) -> None:
         """Replace the connection. It waits for locks only briefly, because the writer retries."""
         self.close()
+        refuse_file_above(self._path.parent, self.where)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._connection = sqlite3.connect(
             self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False

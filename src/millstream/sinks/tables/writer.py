@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 from millstream.errors import DataGone, InvalidSpec
+from millstream.outages import Watched
 from millstream.schema import Schema
 from millstream.sinks.ownership import START_OVER
 from millstream.sinks.retries import retry
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from millstream.outages import Ping
     from millstream.schema import Field
     from millstream.sinks.retries import Diagnosis
     from millstream.sinks.rows import Changes
@@ -133,6 +135,10 @@ class TableWriter:
         else:
             self._retry(lambda: self._claim(expected), "open")
         return self._last
+
+    def pings(self) -> Sequence[Ping]:
+        """Whether the database is there, if it is a server."""
+        return self._database.pings() if isinstance(self._database, Watched) else ()
 
     def existing(self) -> list[str]:
         """Return its tables that exist or have a ledger entry."""

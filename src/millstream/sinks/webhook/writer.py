@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, cast
 
 from millstream.errors import MillstreamError, Unavailable
+from millstream.outages import waiting_for
 from millstream.sinks.webhook.post import MOST_BYTES, Message, RetryLater, post
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class WebhookWriter:
 
     def _post_until_accepted(self, hook: Webhook, message: Message) -> None:
         deadline = time.monotonic() + self._opening.patience
-        wait = _FIRST_WAIT
+        wait, waited, where = _FIRST_WAIT, False, f"the webhook {hook.name}"
         while True:
             try:
                 post(hook, message)
@@ -63,13 +64,17 @@ class WebhookWriter:
                         "here",
                     ) from problem  # fmt: skip
                 deadline = max(deadline, time.monotonic() + pause + _SLICE)
-                self._pause(pause, f"{problem}; retrying in {pause:.0f} s")
+                why = f"{problem}; retrying in {pause:.0f} s"
+                self._opening.on_wait(waiting_for(where, why, retry_in=pause))
+                waited = True
+                self._pause(pause)
                 wait = min(2 * wait, _LONGEST)
             else:
+                if waited:
+                    self._opening.on_answer(where)
                 return
 
-    def _pause(self, seconds: float, why: str) -> None:
-        self._opening.on_wait(why)
+    def _pause(self, seconds: float) -> None:
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             time.sleep(min(left, _SLICE))

@@ -44,6 +44,7 @@ class FilesReader:
         self._rested = 0.0
         self._first = 0
         self._known: set[str] = set()
+        refuse_missing(self._path)
         self._load()
 
     def _load(self) -> None:
@@ -157,6 +158,23 @@ class FilesReader:
         """Nothing to close."""
 
 
+def refuse_missing(path: Path) -> None:
+    """Refuse a folder or file that is not there; of a glob, what stands before its first wildcard.
+
+    Raises:
+        NotFound: it does not exist.
+    """
+    parts = path.parts
+    wild = next((n for n, part in enumerate(parts) if has_magic(part)), len(parts))
+    fixed = Path(*parts[:wild])
+    if os.path.lexists(fixed):
+        return
+    file = next((str(place) for place in fixed.parents if place.is_file()), None)
+    raise NotFound(f"reading files needs {path}",
+                   got=f"no folder {fixed}" if file is None else f"the file {file} above it",
+                   do="create the folder, or correct the path")  # fmt: skip
+
+
 def listed(path: Path) -> Iterator[tuple[str, os.stat_result]]:
     """Yield the files to read, by their names: no temporary files, no folders.
 
@@ -164,11 +182,8 @@ def listed(path: Path) -> Iterator[tuple[str, os.stat_result]]:
         NotFound: the folder does not exist.
     """
     text = str(path)
-    try:
-        names = glob(text, recursive=True) if has_magic(text) else _inside(text)  # noqa: PTH207
-    except FileNotFoundError:
-        raise NotFound(f"reading files needs {text}", got="no such folder",
-                       do="create it, or write a glob") from None  # fmt: skip
+    refuse_missing(path)
+    names = glob(text, recursive=True) if has_magic(text) else _inside(text)  # noqa: PTH207
     for name in names:
         if _is_whole(Path(name).name):
             try:

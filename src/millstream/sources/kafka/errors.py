@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaError
 
 from millstream.errors import DamagedLog, DataGone, NotFound, Unavailable
+from millstream.kafka.ping import system_at
+from millstream.outages import waiting_for
 
 if TYPE_CHECKING:
     from millstream.errors import MillstreamError
     from millstream.kafka.protocol.batch_headers import BadBatch
+    from millstream.outages import Notice
 
 GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC,
@@ -56,9 +59,9 @@ def unknown(topic: str, address: str) -> NotFound:
     )
 
 
-def waiting(address: str, why: str | None) -> str:
-    """The message of a job that waits for Kafka."""
-    return f"waiting for Kafka at {address}: {why}"
+def waiting(address: str, why: str | None) -> Notice:
+    """What a job that waits for Kafka reports."""
+    return waiting_for(system_at(address), why or "no answer")
 
 
 def unavailable(topic: str, address: str, got: str) -> Unavailable:

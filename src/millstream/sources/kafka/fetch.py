@@ -40,11 +40,16 @@ class Fetcher(Protocol):
 
 
 def fetcher(
-    cluster: Cluster, topic: str, *, waiting: Callable[[str], None] = lambda why: None
+    cluster: Cluster,
+    topic: str,
+    *,
+    waiting: Callable[[str], None] = lambda why: None,
+    answered: Callable[[str], None] = lambda system: None,
 ) -> Fetcher:
     """Return the faster fetcher if the listener is unsecured, otherwise librdkafka.
 
-    `waiting` is called with the reason if it waits for more than a moment.
+    `waiting` is called with the reason if it waits for more than a moment, `answered` with the name
+    of the cluster when that is over.
     """
     if cluster.settings:
         from millstream.sources.kafka.librdkafka_fetch import ClientFetcher
@@ -52,7 +57,7 @@ def fetcher(
         return ClientFetcher(cluster, topic)
     from millstream.sources.kafka.wire_fetch import WireFetcher
 
-    return WireFetcher(cluster, topic, waiting=waiting)
+    return WireFetcher(cluster, topic, waiting=waiting, answered=answered)
 
 
 @dataclass(frozen=True)

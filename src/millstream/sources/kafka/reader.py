@@ -11,8 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from millstream.errors import InvalidSpec, Unavailable
+from millstream.errors import InvalidSpec, NotFound, Refused, Unavailable
 from millstream.kafka.librdkafka import LOG
+from millstream.kafka.ping import system_at
 from millstream.sources.kafka import errors
 from millstream.sources.spec import (
     Extent,
@@ -35,10 +36,11 @@ if TYPE_CHECKING:
 
 _ORDER = [("partition", "ascending"), ("offset", "ascending")]
 _REFRESH_SECONDS = 5.0
-_PATIENCE = 10.0
+_ANSWER_SECONDS, _ANSWER_SECONDS_IN_AN_OUTAGE = 10.0, 2.0
 _MAX_OUTAGE = 120.0
 _TOPIC_PROPAGATION = 3.0  # seconds until every broker knows a new topic
 _RETRY_SECONDS = 0.25
+_SEVERAL = 2
 _CLOSE_SECONDS = 3.0
 _MAX_BYTES = 64 << 20  # bytes of records that the driver reads at once
 
@@ -53,6 +55,8 @@ class TopicReader:
         group: str,
         *,
         waiting: Callable[[str], None] = lambda why: None,
+        answered: Callable[[str], None] = lambda system: None,
+        patience: float | None = None,
     ) -> None:
         from confluent_kafka import Consumer
 
@@ -63,7 +67,9 @@ class TopicReader:
                 do="read it with ms.Consumer, or choose an unsecured listener with --kafka",
             )
         self._cluster, self._topic, self._group = cluster, topic, group
-        self._address, self._waiting = cluster.address, waiting
+        self._address, self._patience = cluster.address, patience
+        self._waiting, self._answered = waiting, answered
+        self._answer_seconds = _ANSWER_SECONDS
         self._admin = self._admin_client()
         self._committer = Consumer(
             cluster.client(**{"group.id": group, "enable.auto.commit": "false"}), logger=LOG
@@ -89,17 +95,39 @@ class TopicReader:
             NotFound: the topic does not exist.
             Unavailable: the broker did not answer in time.
         """
-        deadline = time.monotonic() + (_MAX_OUTAGE if self._first else _TOPIC_PROPAGATION)
+        known = time.monotonic() + _TOPIC_PROPAGATION
+        default = _MAX_OUTAGE if self._first else _TOPIC_PROPAGATION
+        deadline = time.monotonic() + (default if self._patience is None else self._patience)
+        waited = False
         while True:
             try:
-                return self._extent()
+                extent = self._extent()
+            except NotFound:
+                if self._first or time.monotonic() > known or self._brokers() < _SEVERAL:
+                    raise
+                time.sleep(_RETRY_SECONDS)
             except Unavailable as error:
-                if time.monotonic() > deadline:
+                if isinstance(error, Refused) or time.monotonic() > deadline:
                     raise
                 self._waiting(errors.waiting(self._address, error.got))
                 # the old client may wait forever for a dead broker
                 self._admin = self._admin_client()
+                waited, self._answer_seconds = True, _ANSWER_SECONDS_IN_AN_OUTAGE
                 time.sleep(_RETRY_SECONDS)
+            else:
+                if waited:
+                    self._answer_seconds = _ANSWER_SECONDS
+                    self._answered(system_at(self._address))
+                return extent
+
+    def _brokers(self) -> int:
+        """How many brokers there are, some of which may not know a new topic yet."""
+        from confluent_kafka import KafkaException
+
+        try:
+            return len(self._admin.list_topics(timeout=_ANSWER_SECONDS_IN_AN_OUTAGE).brokers)
+        except KafkaException:
+            return 0
 
     def _extent(self) -> Extent:
         from confluent_kafka.admin import OffsetSpec
@@ -127,7 +155,9 @@ class TopicReader:
 
         asked = {TopicPartition(self._topic, partition): spec for partition in partitions}
         futures = self._admin.list_offsets(
-            asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_PATIENCE
+            asked,
+            isolation_level=IsolationLevel.READ_COMMITTED,
+            request_timeout=self._answer_seconds,
         )
         return {
             tp.partition: int(self._answer(future, described=True).offset)
@@ -140,7 +170,7 @@ class TopicReader:
         from confluent_kafka import KafkaError, KafkaException
 
         try:
-            return future.result(timeout=_PATIENCE)
+            return future.result(timeout=self._answer_seconds)
         except TimeoutError as error:
             raise errors.unavailable(self._topic, self._address, "no answer") from error
         except KafkaException as error:
@@ -168,7 +198,8 @@ class TopicReader:
 
         columns = read_columns(more)
         if self._fetcher is None:
-            self._fetcher = fetcher(self._cluster, self._topic, waiting=self._waiting)
+            self._fetcher = fetcher(self._cluster, self._topic, waiting=self._waiting,
+                                    answered=self._answered)  # fmt: skip
         live = all(b >= self._ends.get(p, b + 1) for p, (_, b) in ranges.items())
         return _table(self._fetcher, ranges, columns, live=live)
 
@@ -185,7 +216,8 @@ class TopicReader:
         from millstream.sources.kafka.fetch import fetcher
 
         columns = read_columns()
-        reading = fetcher(self._cluster, self._topic, waiting=self._waiting)
+        reading = fetcher(self._cluster, self._topic, waiting=self._waiting,
+                                    answered=self._answered)  # fmt: skip
         try:
             for _ in reading.read(ranges, columns):
                 pass

@@ -90,4 +90,6 @@ class Topic:
         """Open the topic in the job's Kafka cluster for one run."""
         from millstream.sources.kafka.reader import TopicReader
 
-        return TopicReader(opening.kafka(), self.name, opening.group, waiting=opening.on_wait)
+        return TopicReader(opening.kafka(), self.name, opening.group, waiting=opening.on_wait,
+                           answered=opening.on_answer,
+                           patience=opening.patience)  # fmt: skip

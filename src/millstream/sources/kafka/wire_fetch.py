@@ -11,6 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
 
+from millstream.kafka.ping import system_of
 from millstream.kafka.protocol.batch_headers import BadBatch, Batch, UnknownFormat, batches
 from millstream.kafka.protocol.connection import TIMEOUT, Address, Connection, parse_address
 from millstream.kafka.protocol.fetch import fetch_request, parse_fetch_response
@@ -60,11 +61,13 @@ class WireFetcher:
 
     def __init__(
         self, cluster: Cluster, topic: str, *, waiting: Callable[[str], None] = lambda why: None,
+        answered: Callable[[str], None] = lambda system: None,
         only: Mapping[int, Collection[int]] | None = None,
     ) -> None:  # fmt: skip
         self._only = only
-        self._cluster, self._topic, self._waiting = cluster, topic, waiting
-        self._prefetched = _Prefetch()
+        self._cluster, self._topic = cluster, topic
+        self._waiting, self._on_answer = waiting, answered
+        self._prefetched, self._reported = _Prefetch(), False
         self._leaders: dict[int, Address] = {}
         self._connections: dict[Address, Connection] = {}
         self._servers = deque(parse_address(server) for server in cluster.address.split(","))
@@ -94,6 +97,7 @@ class WireFetcher:
                 whole = {part.partition: self._whole(part, at, ends) for part in parts}
                 if self._advance(parts, whole, at, ends, began):
                     began = time.monotonic()
+                    self._answered()
                 sent = self._send(at, began) if at else {}
             except UnexpectedResponse as error:
                 raise self._unexpected(at, error) from error
@@ -348,8 +352,14 @@ class WireFetcher:
         if time.monotonic() - began > _TIMEOUT:
             raise errors.unavailable(self._topic, self._cluster.address, got)
         if time.monotonic() - began > _REPORT_AFTER:
+            self._reported = True
             self._waiting(errors.waiting(self._cluster.address, got))
         time.sleep(_RETRY_SECONDS)
+
+    def _answered(self) -> None:
+        if self._reported:
+            self._reported = False
+            self._on_answer(system_of(self._cluster))
 
     def _find_leaders(self) -> dict[int, Address]:
         """The leaders, from the first broker that answers; a broker that fails is tried last."""
