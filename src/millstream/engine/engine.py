@@ -15,7 +15,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from millstream.engine.arrivals import Arrivals
 from millstream.engine.batch import BatchRun
 from millstream.engine.checkpoint.fault_points import reached
 from millstream.engine.checkpoint.housekeeping import Housekeeping
@@ -33,9 +32,11 @@ from millstream.engine.inspection.compare import refuse_changes
 from millstream.engine.kernels.kernels import Typed, decoder_of
 from millstream.engine.lanes.choice import Lanes
 from millstream.engine.lanes.cutting import CutShort, cut_by, shortened
-from millstream.engine.lanes.planner import Sizing, fills_a_batch, following
+from millstream.engine.lanes.planner import Sizing, fills_a_batch
 from millstream.engine.lanes.prefetch import Prefetcher
+from millstream.engine.open_sources import OpenSources, waiting
 from millstream.engine.outputs import Outputs
+from millstream.engine.pace.arrivals import Arrivals
 from millstream.engine.recovery.unfinished_rewind import finish as finish_rewind
 from millstream.engine.stage_runs import CheckpointFiles, RunPlan
 from millstream.engine.tables_first import TablesFirst
@@ -47,12 +48,11 @@ from millstream.metrics.batch_report import BatchReporter
 from millstream.plan.fingerprint import fingerprint
 from millstream.plan.graph import Read
 from millstream.plan.stages import cut
-from millstream.sources.extent import check_extent
 from millstream.state.runs.merge import Merger
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from millstream.api.pipeline import Pipeline
     from millstream.engine.checkpoint.checkpoint import Checkpoint
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from millstream.engine.spark.session import Spark
     from millstream.metrics.facts import Facts
     from millstream.plan.stages import Stage
-    from millstream.sources.spec import Extent, Ranges, Reader
+    from millstream.sources.spec import Ranges, Reader
 
 
 ROUNDS = 3
@@ -120,6 +120,7 @@ class Engine:
         refuse_changes(self.checkpoint, self.typed)
         reads = self.typed.stages.reads
         self._readers = {name: self._reader(name, read) for name, read in reads.items()}
+        self._sources = OpenSources(self._readers, reads)
         self._decoders = {name: decoder_of(self.typed.stages, name, self._environment.ahead(read))
                           for name, read in reads.items()}  # fmt: skip
         self._idle_trackers = {name: IdleTracker(read.idle) for name, read in reads.items()}
@@ -144,7 +145,7 @@ class Engine:
             intent, prepared = pending
             began = time.perf_counter()
             if prepared is None:
-                self._check_ranges(intent)
+                self._sources.check_ranges(intent)
                 intent, prepared = self._prepared(self._lanes.soonest(intent))
             facts = self._finish(intent, prepared, began, {})
         self._housekeeping.at_start(self.head)
@@ -208,23 +209,7 @@ class Engine:
 
     def waiting(self) -> dict[str, Ranges]:
         """The ranges that are not read yet, per source and partition."""
-        return self._waiting(self._extents())
-
-    def _extents(self) -> dict[str, Extent]:
-        return {name: reader.extent() for name, reader in self._readers.items()}
-
-    def _waiting(self, extents: Mapping[str, Extent]) -> dict[str, Ranges]:
-        waiting = {}
-        for name, extent in extents.items():
-            start = following(extent, self._known(name))
-            ends = extent.end if self.ends is None else self.ends[name]
-            waiting[name] = {
-                p: (a, max(a, min(extent.end[p], ends.get(p, a)))) for p, a in start.items()
-            }
-        return waiting
-
-    def _known(self, name: str) -> dict[int, int]:
-        return self.head.sources[name].next if name in self.head.sources else {}
+        return waiting(self._sources.extents(), self.head, self.ends)
 
     def check_sources(self) -> None:
         """Check the sources against the last commit.
@@ -232,49 +217,35 @@ class Engine:
         Raises:
             DataGone: a source was recreated, or no longer has the records to read next.
         """
-        self._check_sources(self._extents())
-
-    def _check_sources(self, extents: Mapping[str, Extent]) -> None:
-        for name, extent in extents.items():
-            known = self.head.sources.get(name)
-            if known is not None:
-                topic = self.typed.stages.reads[name].source.name
-                check_extent(topic, extent, known.next, known.identity)
-
-    def _check_ranges(self, intent: Intent) -> None:
-        """Check that the sources still have the records of an intent that runs again."""
-        for name, planned in intent.sources.items():
-            topic = self.typed.stages.reads[name].source.name
-            starts = {p: a for p, (a, _) in planned.ranges.items()}
-            check_extent(topic, self._readers[name].extent(), starts, planned.identity)
+        self._sources.check(self._sources.extents(), self.head)
 
     def _plan(self, *, finish: bool, always: bool) -> Intent | None:
-        extents = self._extents()
-        self._check_sources(extents)
+        extents = self._sources.extents()
+        self._sources.check(extents, self.head)
         clock = max(self._environment.clock(), self.head.clock)
-        waiting = self._idle_at = self._waiting(extents)
-        idleness = {name: self._observe(name, clock, waiting[name]) for name in waiting}
+        unread = self._idle_at = waiting(extents, self.head, self.ends)
+        idleness = {name: self._observe(name, clock, unread[name]) for name in unread}
         rewound = self.head.rewound
-        self._tables.find(self.head.table_ends, waiting)
-        now = waiting if rewound is None else rewound.up_to_marks(waiting, self._tables.marks)
-        (lane, chosen, self._limited), held = self._tables.choose(self._lanes.choose, now, waiting)
+        self._tables.find(self.head.table_ends, unread)
+        now = unread if rewound is None else rewound.up_to_marks(unread, self._tables.marks)
+        (lane, chosen, self._limited), held = self._tables.choose(self._lanes.choose, now, unread)
         some, self._left = any(chosen.values()), self._limited or bool(held)
-        finish = finish and not self._left and now is waiting
-        ended = {name for name in waiting
-                 if reads_all(chosen[name], waiting[name], extents[name])}  # fmt: skip
+        finish = finish and not self._left and now is unread
+        ended = {name for name in unread
+                 if reads_all(chosen[name], unread[name], extents[name])}  # fmt: skip
         declared = declared_by_clock(self.typed.stages.reads, self.declared, clock, ended)
         due = something_due(self.typed, self.head, idleness, declared, clock)
         if not (some or finish or always or due):
             return None
         sources = {
             name: SourceIntent(
-                ranges={p: chosen[name].get(p, (a, a)) for p, (a, _) in waiting[name].items()},
+                ranges={p: chosen[name].get(p, (a, a)) for p, (a, _) in unread[name].items()},
                 idle=tuple(sorted(idleness[name].idle)),
                 drift=idleness[name].drift,
                 declared=declared[name],
                 identity=extents[name].identity,
             )
-            for name in waiting
+            for name in unread
         }
         batch, self._next = self._next, self._next + 1
         self._prefetches = lane == "narrow" and self.ends is None and not (self._left or finish)
@@ -282,7 +253,7 @@ class Engine:
             self._prefetcher.stop()
         return Intent(uuid.uuid4().hex, batch, self.head.batch, self.checkpoint.incarnation,
                       clock, lane, finish, sources, self.ends if self._final else None,
-                      rewound.again(waiting, finish=finish) if rewound else None,
+                      rewound.again(unread, finish=finish) if rewound else None,
                       self._tables.ends)  # fmt: skip
 
     def _observe(self, name: str, clock: int, waiting: Ranges) -> Idleness:

@@ -23,13 +23,13 @@ from millstream.engine.finished import (
     refuse_more_after_the_end,
 )
 from millstream.engine.health.health import RUNNING, Health
-from millstream.engine.idle_time import IdleTime
 from millstream.engine.inspection.sql_placement import in_java
 from millstream.engine.inspection.types import explain_type_errors
 from millstream.engine.inspection.without_spark import without_spark
 from millstream.engine.kafka_environment import KafkaEnvironment
 from millstream.engine.lanes.garbage import frozen_objects
-from millstream.engine.pace import Pace
+from millstream.engine.pace.idle_time import IdleTime
+from millstream.engine.pace.pace import Pace
 from millstream.engine.set_aside import SetAside
 from millstream.engine.spark.session import (
     Spark,

@@ -10,8 +10,8 @@ import pytest
 from tests.kafka.shortly import Log, eventually
 
 import millstream as ms
-from millstream.engine import pace
 from millstream.engine.job import Job
+from millstream.engine.pace import pace
 from millstream.errors import InvalidSpec
 from millstream.sources.kafka.reader import TopicReader
 from millstream.sources.kafka.wire_fetch import WireFetcher

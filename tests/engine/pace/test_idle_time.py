@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millstream.engine.idle_time import IdleTime
+from millstream.engine.pace.idle_time import IdleTime
 
 if TYPE_CHECKING:
     from collections.abc import Callable
