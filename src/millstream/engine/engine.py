@@ -125,6 +125,7 @@ class Engine:
         self._merger = Merger(str(self.checkpoint.incarnation), of=self.checkpoint.buckets)
         self._resources.callback(self._merger.close)
         self._housekeeping = Housekeeping(self.checkpoint, self.pipeline.history, self._merger)
+        self._resources.callback(self._housekeeping.close)
         self.outputs.into(self.head.rewound.suffix if self.head.rewound else "")
         self._next = self.checkpoint.next_batch()
         self._resources.callback(self.outputs.close)

@@ -2,9 +2,9 @@
 
     check     the commit and its state exist, the log holds the records after it, and every output
               can be rewound too, or gets a new topic, table or path
-    begin     batches/<n>.rewind: from here on the rewind is completed, if need be by the next run
+    begin     the record of the rewind: from here on it is completed, if need be by the next run
     sinks     what later batches wrote is removed where possible; the ledgers are read
-    commit    batches/<n>.commit: the earlier state, under a new number
+    commit    the record of a commit: the earlier state, under a new number
 
 A kill before `begin` leaves the job as it was; after a kill later on, the next run completes the
 rewind.
@@ -185,14 +185,14 @@ class Rewinder:
                 pending = self._intent(number)
             except Damaged:
                 lost = True
+        lost = lost or self._checkpoint.damage_after(head.batch) is not None
         if not commits and not later:
             raise NotFound("rewind needs a job that has read something", got="no batch yet",
                            do="run it first")  # fmt: skip
         return _Now(head, pending, lost)
 
     def _intent(self, number: int) -> Intent:
-        body = durable.read(self._checkpoint.path(number, "intent"), "intent")
-        return Intent.from_json(body)
+        return Intent.from_json(self._checkpoint.read(number, "intent"))
 
     def _defaults_used(self, outputs: Outputs, now: _Now) -> dict[str, list[Sink]]:
         """The default sinks of late and dead rows that may hold rows, by writer."""
@@ -203,11 +203,11 @@ class Rewinder:
 
     def _pending_for_defaults(self, now: _Now) -> bool:
         """Whether the pending batch may send late or dead rows."""
-        path = self._checkpoint.path(now.pending.batch if now.pending else 0, "prepared")
-        if not path.exists():
+        batch = now.pending.batch if now.pending else 0
+        if not self._checkpoint.has(batch, "prepared"):
             return False
         try:
-            staged = Prepared.from_json(durable.read(path, "prepared")).outputs
+            staged = Prepared.from_json(self._checkpoint.read(batch, "prepared")).outputs
         except Damaged:
             return True
         return any(one.kind in ("late", "dead") for one in staged)
@@ -235,6 +235,7 @@ class Rewinder:
         return self._checkpoint.head(found)
 
     def _check_state(self, target: Head) -> None:
+        self._checkpoint.restore_state(target)
         for step, state in target.steps.items():
             for table, manifest in state.manifests.items():
                 folder = self._checkpoint.state_folder(step, table)
