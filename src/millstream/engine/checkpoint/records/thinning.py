@@ -71,11 +71,10 @@ def within(
 
 
 def _least(batches: Sequence[int], clocks: Mapping[int, int], now: int) -> int:
-    """The commit that is missed least."""
+    """The commit that is missed least; the oldest one is the last to go."""
 
     def missed(place: int) -> float:
-        before = clocks[batches[max(0, place - 1)]]
         after = clocks[batches[place + 1]] if place + 1 < len(batches) else now
-        return (after - before) / (now - clocks[batches[place]] + 1)
+        return (after - clocks[batches[place - 1]]) / (now - clocks[batches[place]] + 1)
 
-    return batches[min(range(len(batches)), key=missed)]
+    return batches[min(range(1, len(batches)), key=missed, default=0)]
