@@ -24,6 +24,8 @@ def test_jobs_are_listed_with_their_metrics(console: Served) -> None:
         "hot", "stopped", "shop", "ann",
     )  # fmt: skip
     assert (job["rows"], job["out"], job["late"], job["dead"]) == (300, 9, 3, 6)
+    assert (job["checkpoint_files"], job["checkpoint_bytes"]) == (70, 3000)
+    assert job["warnings"] == ["the disk of the checkpoint is nearly full"]
 
 
 def test_the_page_of_spark_is_named_while_the_job_runs(console: Served) -> None:

@@ -357,6 +357,7 @@ class Engine:
         written = {} if first else self._sent(intent, prepared, phases)
         after = self.head.then(intent, prepared, written)
         facts = self._reporter.facts(intent, prepared, after, time.perf_counter() - began, phases)
+        facts = replace(facts, checkpoint=self._housekeeping.facts())
         self.checkpoint.commit(self.head, after, prepared, facts.body())
         if first:
             self.head, self._begun = after, None

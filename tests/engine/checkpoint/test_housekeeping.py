@@ -19,6 +19,7 @@ import millstream as ms
 from millstream.engine.checkpoint import cleaning, housekeeping
 from millstream.engine.checkpoint.checkpoint import Checkpoint
 from millstream.engine.checkpoint.cleaning import Sizes
+from millstream.engine.checkpoint.fault_points import CLEAN_UP
 from millstream.engine.checkpoint.filling import Filling
 from millstream.engine.checkpoint.records import archive as archive_module
 from millstream.engine.recovery.rewind import Rewinder
@@ -36,11 +37,6 @@ if TYPE_CHECKING:
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SECOND = 1_000_000
 Patch = pytest.MonkeyPatch
-POINTS = (
-    "before a new segment", "in the middle of a new segment", "after a new segment",
-    "kept records written", "segments replaced", "in the middle of an archive", "state archived",
-    "before clean-up deletes",
-)  # fmt: skip
 
 
 def feed(job: Small, rows: int = 3) -> None:
@@ -189,7 +185,7 @@ def test_runs_that_come_and_go_leave_few_files(tmp_path: Path, spark: SparkSessi
 
 
 @pytest.mark.usefixtures("often")
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", CLEAN_UP)
 def test_a_kill_at_any_step_of_clean_up_loses_and_repeats_nothing(
     point: str, tmp_path: Path, spark: SparkSession, monkeypatch: Patch
 ) -> None:

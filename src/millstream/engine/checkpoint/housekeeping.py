@@ -11,10 +11,10 @@ import logging
 import threading
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from millstream.engine.checkpoint import durable
-from millstream.engine.checkpoint.cleaning import Order, Sizes, clean, known_of, state_path
+from millstream.engine.checkpoint.cleaning import Order, clean, known_of, sizes_of, state_path
 from millstream.engine.checkpoint.fault_points import reached
 from millstream.engine.checkpoint.filling import Filling
 from millstream.engine.checkpoint.records.archive import Archive
@@ -60,12 +60,12 @@ class Housekeeping:
         self._error: BaseException | None = None
         self._head: Head | None = None
         self._filling = Filling()
-        self.sizes: Sizes | None = None
+        self._sizes = sizes_of(checkpoint.folder)
 
-    @property
-    def warning(self) -> str | None:
-        """Why the disk may soon be full; None if there is room."""
-        return self._filling.warning
+    def facts(self) -> dict[str, Any]:
+        """The size of the checkpoint and the space beside it, as of the last pass."""
+        warning = self._filling.warning
+        return self._sizes._asdict() | ({} if warning is None else {"warning": warning})
 
     def at_start(self, head: Head) -> None:
         """Remove rows staged by rejected attempts (killed runs, tasks run twice) and old drafts."""
@@ -183,7 +183,7 @@ class Housekeeping:
         self._delete_state(self._head)
         for path in cleaned.wasteful:
             path.unlink(missing_ok=True)
-        self.sizes = cleaned.sizes
+        self._sizes = cleaned.sizes
         self._filling.look(cleaned.sizes)
 
     def _delete_state(self, head: Head) -> None:

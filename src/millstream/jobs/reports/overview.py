@@ -42,6 +42,9 @@ def row_of(
     by_part = run_log.totals()
     totals = {name: int(sum(parts.values())) for name, parts in by_part.items()}
     holder = stack.job(job.name).lock.holder()
+    checkpoint: dict[str, Any] = {}
+    for last in run_log.batches(last=1):
+        checkpoint = last.facts.get("checkpoint", {})
     return {
         "job": job.name,
         "state": job.state,
@@ -57,7 +60,9 @@ def row_of(
         "rates": rates,
         "lag": sum(lag.lag for lag in waiting) if waiting else None,
         "warnings": [f"{lag.topic}/{lag.partition}: {lag.warning}" for lag in waiting
-                     if lag.warning],
+                     if lag.warning] + [checkpoint["warning"]] * ("warning" in checkpoint),
+        "checkpoint_files": checkpoint.get("files"),
+        "checkpoint_bytes": checkpoint.get("bytes"),
         "rows": totals.get("rows", 0),
         "out": totals.get("out", 0),
         "late": totals.get("late", 0),
