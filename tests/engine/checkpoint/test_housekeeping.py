@@ -23,7 +23,7 @@ from millstream.engine.checkpoint.fault_points import CLEAN_UP
 from millstream.engine.checkpoint.filling import Filling
 from millstream.engine.checkpoint.records import archive as archive_module
 from millstream.engine.recovery.rewind import Rewinder
-from millstream.errors import Damaged, Fenced
+from millstream.errors import Damaged, Fenced, NotFound
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -146,6 +146,9 @@ def test_history_is_thinned_and_every_commit_that_stays_is_reachable(
     assert 6 <= sum(age > 3600 for age in ages) <= 9
     assert sum(age <= 600 for age in ages) >= 30
     assert ages[0] >= 6 * 3600
+    left_out = kept[1] + 1
+    with pytest.raises(NotFound, match=rf"the nearest are {kept[1]} and {kept[2]};"):
+        rewound_and_green(job, left_out)
     for target in (kept[-20], kept[3], kept[0]):
         assert rewound_and_green(job, target), target
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import copy
 import shutil
+import sqlite3
+import tarfile
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.faults.record_files import names
 from tests.faults.small_world import Crash, Environment, Small, install_fault_points
 
+import millstream as ms
 from millstream.engine.checkpoint import durable
 from millstream.engine.checkpoint.checkpoint import Checkpoint
 from millstream.engine.checkpoint.records import migration
@@ -21,8 +26,6 @@ from millstream.engine.recovery.rewind import Rewinder
 from millstream.errors import Damaged
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
 SCENES = ("after intent", "after prepared", "after a sink's commit", "after commit")
@@ -181,3 +184,47 @@ def test_a_damaged_record_of_an_earlier_version_is_named_and_rewound_past(
     rows = small.environment.sinks.rows
     small.environment.sinks.rows = [row for n, row in enumerate(rows) if row not in rows[:n]]
     assert small.green(), small.verdict()
+
+
+def test_a_checkpoint_that_the_last_such_version_wrote_is_continued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has six commits and a batch that was prepared when the job was killed.
+
+    `earlier/job.tar.gz` holds the checkpoint, its input and its output, as the job left them. Its
+    notes of the files it has read name them where they lie now.
+    """
+    with tarfile.open(Path(__file__).parent / "earlier" / "job.tar.gz") as packed:
+        packed.extractall(tmp_path, filter="data")
+    monkeypatch.chdir(tmp_path)
+    for path in (tmp_path / "checkpoint" / "sources" / "in").iterdir():
+        files = durable.read(path, "note")["files"]
+        durable.replace(path, "note", {"files": [lies_now(one, tmp_path) for one in files]})
+    with (tmp_path / "in" / "00007.json").open("w") as more:
+        more.writelines(f'{{"key": {key}, "ts": "2026-01-01T00:07:00Z"}}\n' for key in range(5))
+
+    source = ms.Files("in", format="json", schema="key long, ts timestamp")
+    rows = ms.read(source, time="ts", watermark="5 seconds", idle=None)
+    panes = rows.by("key").window(ms.tumbling("10 seconds")).agg(n=ms.count())
+    counts = rows.by("key").agg(n=ms.count())
+    ms.Pipeline(
+        "job",
+        panes.to(ms.Sqlite("out.db", "panes"), name="panes"),
+        counts.to(ms.Sqlite("out.db", "counts", key="key"), name="counts"),
+        engine="driver",
+    ).run(until="finished", checkpoint="checkpoint")
+
+    store = sqlite3.connect("out.db")
+    assert sorted(store.execute("select key, n from counts")) == [(key, 8) for key in range(5)]
+    found = Counter(store.execute("select key, n from panes"))
+    store.close()
+    assert found == Counter({(key, 1): 8 for key in range(5)})
+    assert not (tmp_path / "checkpoint" / "batches").exists()
+    assert Checkpoint(tmp_path / "checkpoint").batches("commit")[:6] == [1, 2, 3, 4, 5, 6]
+
+
+def lies_now(note: dict[str, object], folder: Path) -> dict[str, object]:
+    """A note of a file that was moved to this folder."""
+    path = folder / "in" / Path(str(note["path"])).name
+    found = path.stat()
+    return {**note, "path": str(path), "inode": found.st_ino, "changed": found.st_mtime_ns}

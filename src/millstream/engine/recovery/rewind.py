@@ -225,10 +225,9 @@ class Rewinder:
         else:
             found = to if to in kept else None
         if found is None:
-            span = f"batches {kept[0]} to {kept[-1]}" if kept else "none"
             raise NotFound(
                 f"rewind needs a commit of the job: {to}",
-                got=f"{span} (numbers may be left out)",
+                got=_reachable(kept, to if isinstance(to, int) else None),
                 do="see `millstream commits`; --to start reads everything again; "
                 "Pipeline(history=…) keeps commits longer",
             )
@@ -292,6 +291,17 @@ class Rewinder:
         if taken:
             raise InvalidInput("rewind --into needs outputs that do not exist yet",
                                got=", ".join(taken), do="choose another suffix")  # fmt: skip
+
+
+def _reachable(kept: Sequence[int], wanted: int | None) -> str:
+    """The commits that the job can be rewound to, and those nearest to the wanted one."""
+    if not kept:
+        return "none"
+    span = f"batches {kept[0]} to {kept[-1]}"
+    if wanted is None or not kept[0] < wanted < kept[-1]:
+        return f"{span} (numbers may be left out)"
+    place = bisect_right(kept, wanted)
+    return f"{span}, of which the nearest are {kept[place - 1]} and {kept[place]}"
 
 
 def _why_not(writer: Writer, sinks: Sequence[Sink], target: Head, name: str) -> str | None:
