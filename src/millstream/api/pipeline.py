@@ -33,10 +33,10 @@ class Pipeline:
     """A name and its outputs.
 
     `batch` is how long a batch should take under load; if it is more than a second, a batch waits
-    up to a tenth of it for more rows. `history` is how far back the checkpoint can be rewound;
-    `buckets` is the number of parts that the state of a step is split into (a power of two, fixed
-    at the first start). `delivery` is what a crash may do to the last batch: nothing, repeat it
-    (`at_least_once`) or lose it (`at_most_once`).
+    up to a tenth of it for more rows. `history` is how far back the checkpoint can be rewound; the
+    older, the fewer commits are kept. `buckets` is the number of parts that the state of a step is
+    split into (a power of two, fixed at the first start). `delivery` is what a crash may do to the
+    last batch: nothing, repeat it (`at_least_once`) or lose it (`at_most_once`).
     Bad rows go to the dead-letter topic `<pipeline>.dead` (to files in the checkpoint, if no
     topic is read or written), or to the sink `dead`; with `on_bad="stop"` the first one stops the
     job. `bad_above` is the share of bad rows per minute that stops it.
