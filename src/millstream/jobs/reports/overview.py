@@ -59,8 +59,10 @@ def row_of(
         "rows_per_second": round(sum(rates[-RATE_WINDOW:]) / RATE_WINDOW, 1),
         "rates": rates,
         "lag": sum(lag.lag for lag in waiting) if waiting else None,
-        "warnings": [f"{lag.topic}/{lag.partition}: {lag.warning}" for lag in waiting
-                     if lag.warning] + [checkpoint["warning"]] * ("warning" in checkpoint),
+        "warnings": [
+            *(f"{lag.topic}/{lag.partition}: {lag.warning}" for lag in waiting if lag.warning),
+            *(text for text in [checkpoint.get("warning")] if text),
+        ],
         "checkpoint_files": checkpoint.get("files"),
         "checkpoint_bytes": checkpoint.get("bytes"),
         "rows": totals.get("rows", 0),
