@@ -24,7 +24,7 @@ from benchmarks import oracle
 from benchmarks.cells import EVENTS, ROUNDS, SPAN, filled
 from benchmarks.processes import working
 from benchmarks.report import keep, spread, verdict
-from millstream.engine.checkpoint import durable
+from millstream.engine.inspection.inspect import looked_at
 from millstream.kafka.admin.topics import Topics
 from millstream.testing import broker
 
@@ -62,7 +62,7 @@ def _cell(engine: str, address: str, topic: str, expected: oracle.Windows) -> Ro
         with working(engine, "lasting", address, spec) as process:
             reader.until(expected.due // 3)
             if engine == "millstream":
-                _until_wide(Path(folder) / "checkpoint" / "batches")
+                _until_wide(Path(folder) / "checkpoint")
             _kill(process.pid)
         reader.rest()
         began = time.monotonic()
@@ -77,13 +77,13 @@ def _cell(engine: str, address: str, topic: str, expected: oracle.Windows) -> Ro
     return {"back": back, "repeated": repeated, "check": check}
 
 
-def _until_wide(batches: Path) -> None:
+def _until_wide(folder: Path) -> None:
     """Wait until a large batch is in progress; batches are small until Spark has started."""
-    until = time.monotonic() + PATIENCE
+    checkpoint, until = looked_at(folder), time.monotonic() + PATIENCE
     while time.monotonic() < until:
-        newest = max(batches.glob("*.intent"))
-        commit = newest.with_suffix(".commit")
-        if durable.read(newest, "intent")["lane"] == "wide" and not commit.exists():
+        newest = max(checkpoint.batches("intent"))
+        wide = checkpoint.read(newest, "intent")["lane"] == "wide"
+        if wide and not checkpoint.has(newest, "commit"):
             return
         time.sleep(0.01)
     raise SystemExit("recovery needs more EVENTS: no batch was for Spark")

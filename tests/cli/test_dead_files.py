@@ -201,7 +201,7 @@ def test_a_pipeline_in_memory_needs_no_kafka_and_leaves_no_checkpoint(
         for target in (str(file), "in-memory"):
             [row] = offline.ok("dead", "show", target, "-o", "json").records
             assert json.loads(row["value"]) == {"a": "x"}
-    assert not list((tmp_path / "home" / "jobs" / "in-memory").glob("batches"))
+    assert not list((tmp_path / "home" / "jobs" / "in-memory").glob("segments"))
 
 
 def test_a_pipeline_that_changes_during_its_last_batch_stops_after_it(

@@ -55,6 +55,7 @@ def facts(batch: int, rows: int = 100) -> dict[str, Any]:
     return {"batch": batch, "rows": rows, "late": 1, "dead": 2, "extra": 0, "bytes": 100,
             "lane": "narrow", "seconds": 0.2, "outputs": {"hot": 3}, "read": {"bids": rows},
             "phases": {"plan": 0.01, "run": 0.1, "sinks": 0.05}, "state_rows": 5,
+            "checkpoint": {"files": 70, "bytes": 3000, "free": 10**9, "disk": 10**11},
             "state_bytes": 500, "watermarks": {"bids": "2026-01-01T00:00:00+00:00"},
             "steps": {"tumbling(auction)": {"in": rows, "out": 3, "late": 1, "dead": 0,
                                             "seconds": 0.08, "state_rows": 5, "state_bytes": 500,

@@ -9,8 +9,10 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.console.serving import facts
 
 from millstream.jobs.registry import JobRegistry
+from millstream.jobs.reports.run_log import RunLog
 
 if TYPE_CHECKING:
     from tests.console.serving import Served
@@ -24,6 +26,14 @@ def test_jobs_are_listed_with_their_metrics(console: Served) -> None:
         "hot", "stopped", "shop", "ann",
     )  # fmt: skip
     assert (job["rows"], job["out"], job["late"], job["dead"]) == (300, 9, 3, 6)
+    assert (job["checkpoint_files"], job["checkpoint_bytes"]) == (70, 3000)
+    assert job["warnings"] == []
+    full = facts(4)
+    full["checkpoint"]["warning"] = "the disk of the checkpoint is nearly full"
+    run_log = RunLog(console.folder.job("hot").run_log, "r2", 2)
+    run_log.batch(full)
+    run_log.close()
+    assert console("/api/jobs").json[0]["warnings"] == [full["checkpoint"]["warning"]]
 
 
 def test_the_page_of_spark_is_named_while_the_job_runs(console: Served) -> None:

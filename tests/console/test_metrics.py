@@ -66,6 +66,8 @@ def test_the_metrics_of_a_job_have_the_documented_names(console: Served) -> None
     assert value("batch_phase_seconds", phase="run") == 0.1
     assert value("state_rows") == 5
     assert value("state_bytes") == 500
+    assert (value("checkpoint_files"), value("checkpoint_bytes")) == (70, 3000)
+    assert value("checkpoint_disk_free_bytes") == 10**9
     assert value("step_rows_in_total", step="tumbling(auction)") == 300
     assert value("lag_records", **lag) == 15
     assert value("lag_seconds", **lag) == 3.5

@@ -273,7 +273,7 @@ def test_a_given_checkpoint_is_kept_for_memory_too(tmp_path: Path) -> None:
     in_memory(found).run(until="finished", checkpoint=tmp_path / "job")
     in_memory(found).run(until="finished", checkpoint=tmp_path / "job")
     assert len(found.rows) == 4
-    assert (tmp_path / "job" / "batches").is_dir()
+    assert (tmp_path / "job" / "segments").is_dir()
 
 
 def test_memory_into_files_keeps_its_checkpoint(
@@ -284,7 +284,7 @@ def test_memory_into_files_keeps_its_checkpoint(
     for _ in range(2):
         in_memory(sink).run(until="finished")  # type: ignore[arg-type]
     assert len(read(tmp_path / "out")) == 4
-    assert (tmp_path / "jobs" / "in-memory" / "batches").is_dir()
+    assert (tmp_path / "jobs" / "in-memory" / "segments").is_dir()
 
 
 def test_bad_and_late_rows_of_a_temporary_run_are_kept_counted_and_reported(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import shutil
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.faults.record_files import RecordFile, names
 from tests.faults.small_world import Crash, Environment, LedgerWriter, Small, install_fault_points
 
 import millstream as ms
@@ -206,7 +208,7 @@ def test_a_pending_batch_is_abandoned_and_sent_again_once(job: Small) -> None:
 
 
 def test_an_impossible_rewind_is_refused_and_changes_nothing(job: Small) -> None:
-    before = sorted(path.name for path in (job.folder / "batches").iterdir())
+    before = names(job.folder)
     with pytest.raises(InvalidInput, match="one of --into SUFFIX and --again; got neither"):
         rewind(job, 1)
     with pytest.raises(InvalidInput, match="got both"):
@@ -225,7 +227,7 @@ def test_an_impossible_rewind_is_refused_and_changes_nothing(job: Small) -> None
     job.environment.log.identity = "first"
     with job.run(), pytest.raises(AlreadyRunning):
         rewind(job, 1, again=True)
-    assert sorted(path.name for path in (job.folder / "batches").iterdir()) == before
+    assert names(job.folder) == before
 
 
 def test_an_output_in_use_by_another_job_is_found_before_the_rewind_starts(
@@ -249,6 +251,8 @@ def test_the_job_can_be_rewound_to_every_commit_in_its_history(
 ) -> None:
     monkeypatch.setattr(checkpoint, "FULL_EVERY", 4)
     monkeypatch.setattr(housekeeping, "SWEEP_EVERY", 3)
+    monkeypatch.setattr(housekeeping, "COMPACT_BYTES", 0)
+    monkeypatch.setattr(housekeeping, "BESIDE", False)
     job = Small(tmp_path / "checkpoint", spark)
     job.pipeline = ms.Pipeline("small", *job.pipeline.outputs, history="8 hours")
     job.environment = RecordingEnvironment()
@@ -282,8 +286,10 @@ def test_a_missing_state_file_is_named(job: Small) -> None:
 
 
 def test_a_rewind_to_before_a_damaged_commit_repairs_the_job(job: Small) -> None:
-    newest = Checkpoint(job.folder).path(3, "commit")
-    newest.write_text(re.sub("batch", "botch", newest.read_text()))
+    with job.run():
+        pass
+    newest = RecordFile.of(job.folder, 3, "commit")
+    newest.replace(lambda record: record.replace(b"batch", b"botch"))
     before = panes(job)
     rewind(job, 2, again=True)
     job.finish()
@@ -299,8 +305,11 @@ def test_a_rewind_to_before_a_damaged_pending_batch_repairs_the_job(job: Small, 
     job.feed()
     job.crash_at(f"after {kind}")
     job.step()
-    path = Checkpoint(job.folder).path(4, kind)
-    path.write_text(path.read_text()[:-20])
+    with suppress(Crash):
+        job.crash_at("in the middle of a run" if kind == "intent" else "before a sink's commit")
+        with job.run():
+            pass
+    RecordFile.of(job.folder, 4, kind).replace(lambda record: record[:-20])
     with pytest.raises(Damaged, match="rewind to a commit before it with `millstream rewind`"):
         job.finish()
     rewind(job, 3, again=True)

@@ -16,8 +16,9 @@ from tests.faults.driver import DELAY, SCHEMA, SIZE
 
 import millstream as ms
 from millstream.engine import batch
-from millstream.engine.checkpoint import checkpoint
+from millstream.engine.checkpoint import checkpoint, durable, housekeeping
 from millstream.engine.checkpoint.checkpoint import Checkpoint
+from millstream.engine.checkpoint.records import appending, archive, compaction, migration
 from millstream.engine.engine import Engine
 from millstream.engine.spark.session import Spark
 from millstream.sinks.memory import visible
@@ -225,5 +226,14 @@ def install_fault_points(environment: Environment, patch: pytest.MonkeyPatch) ->
     def reached(point: str, number: int) -> None:
         environment.reach(point)
 
-    patch.setattr(checkpoint, "reached", reached)
-    patch.setattr(batch, "reached", reached)
+    for module in (
+        checkpoint,
+        batch,
+        durable,
+        appending,
+        archive,
+        compaction,
+        migration,
+        housekeeping,
+    ):
+        patch.setattr(module, "reached", reached)

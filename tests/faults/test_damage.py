@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.faults import record_files
+from tests.faults.record_files import RecordFile
 from tests.faults.small_world import Environment, Small, install_fault_points, windows
 
 from millstream.engine.checkpoint import durable
+from millstream.engine.checkpoint.records.framing import scan
 from millstream.errors import Damaged, MillstreamError
 
 if TYPE_CHECKING:
@@ -25,10 +28,14 @@ def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-9])
 
 
-def change_a_bit(path: Path) -> None:
-    whole = bytearray(path.read_bytes())
+def bit_changed(content: bytes) -> bytes:
+    whole = bytearray(content)
     whole[len(whole) * 3 // 4] ^= 4
-    path.write_bytes(whole)
+    return bytes(whole)
+
+
+def change_a_bit(path: Path) -> None:
+    path.write_bytes(bit_changed(path.read_bytes()))
 
 
 def empty(path: Path) -> None:
@@ -39,7 +46,24 @@ def lose(path: Path) -> None:
     path.unlink()
 
 
+def cut_record(folder: Path, batch: int, kind: str) -> None:
+    RecordFile.of(folder, batch, kind).replace(lambda record: record[:-9])
+
+
+def change_record(folder: Path, batch: int, kind: str) -> None:
+    RecordFile.of(folder, batch, kind).replace(bit_changed)
+
+
+def empty_record(folder: Path, batch: int, kind: str) -> None:
+    RecordFile.of(folder, batch, kind).replace(lambda record: b"\0" * len(record))
+
+
+def lose_record(folder: Path, batch: int, kind: str) -> None:
+    record_files.lose(folder, batch, kind)
+
+
 WOUNDS = (truncate, change_a_bit, empty, lose)
+RECORD_WOUNDS = (cut_record, change_record, empty_record, lose_record)
 
 
 @dataclass
@@ -82,18 +106,11 @@ def scenes(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> dic
 KINDS = {
     "job": ("after commit", "job"),
     "run": ("after commit", "runs/00000003"),
-    "newest commit": ("after commit", "batches/0000000003.commit"),
     "spec": ("after commit", "state/*/spec"),
     "state": ("after commit", "state/*/*/*.arrow"),
-    "intent": ("after prepared", "batches/0000000003.intent"),
-    "prepared": ("after prepared", "batches/0000000003.prepared"),
-    "commit": ("after intent", "batches/0000000002.commit"),
-    "earlier commit": ("after intent", "batches/0000000001.commit"),
     "staged": ("after prepared", "staged/000000000003-*.arrow"),
+    "earlier segment": ("after commit", "segments/00000002-000001"),
 }
-# A record that was never written and a lost one look the same. If the protocol does not need it,
-# the job continues with the right results.
-HARMLESS = {("prepared", lose), ("newest commit", lose)}
 
 
 @pytest.mark.parametrize("wound", WOUNDS, ids=lambda wound: wound.__name__)
@@ -106,14 +123,68 @@ def test_a_damaged_file_stops_the_job_and_is_named(
     (*_, path) = sorted(small.folder.glob(pattern))
     wound(path)
 
-    if (kind, wound) in HARMLESS:
+    with pytest.raises(Damaged) as stopped:
+        small.finish()
+    assert path.name in str(stopped.value)
+    assert not small.verdict()["doubled"]
+
+
+RECORDS = {
+    "newest commit": ("after commit", 3, "commit"),
+    "intent": ("after prepared", 3, "intent"),
+    "prepared": ("after prepared", 3, "prepared"),
+    "commit": ("after intent", 2, "commit"),
+    "earlier commit": ("after intent", 1, "commit"),
+}
+# The last record of all may have been written in part, and nothing follows from it. If it is not
+# whole, or lost, the job continues without it, with the right results.
+LAST = ("prepared", "newest commit")
+
+
+@pytest.mark.parametrize("wound", RECORD_WOUNDS, ids=lambda wound: wound.__name__)
+@pytest.mark.parametrize("kind", RECORDS)
+def test_a_damaged_record_stops_the_job_and_is_named(
+    kind: str, wound: Callable[[Path, int, str], None], scenes: dict[str, Scene], tmp_path: Path
+) -> None:
+    point, batch, record = RECORDS[kind]
+    small = scenes[point].copy(tmp_path / "checkpoint")
+    path = RecordFile.of(small.folder, batch, record).path
+    wound(small.folder, batch, record)
+
+    if kind in LAST:
         small.finish()
         assert small.green(), small.verdict()
         return
     with pytest.raises(Damaged) as stopped:
         small.finish()
-    assert path.name in str(stopped.value)
+    named = f"no {record} of batch {batch}" if wound is lose_record else path.name
+    assert named in str(stopped.value)
     assert not small.verdict()["doubled"]
+
+
+def test_a_lost_newest_segment_does_not_repeat_what_the_sinks_hold(
+    scenes: dict[str, Scene], tmp_path: Path
+) -> None:
+    small = scenes["after commit"].copy(tmp_path / "checkpoint")
+    lose(small.folder / "segments" / "00000003-000001")
+
+    with pytest.raises(Damaged, match="ledger"):
+        small.finish()
+    assert not small.verdict()["doubled"]
+
+
+@pytest.mark.parametrize("wound", [truncate, change_a_bit, empty], ids=lambda wound: wound.__name__)
+def test_a_segment_whose_list_is_damaged_is_named(
+    wound: Callable[[Path], None], scenes: dict[str, Scene], tmp_path: Path
+) -> None:
+    small = scenes["after commit"].copy(tmp_path / "checkpoint")
+    path = small.folder / "segments" / "00000003-000001"
+    listed = scan(path.read_bytes()).entries[0].end
+    path.write_bytes(path.read_bytes()[:listed])
+    wound(path)
+
+    with pytest.raises(Damaged, match=path.name):
+        small.finish()
 
 
 def test_the_undamaged_scenes_finish_correctly(scenes: dict[str, Scene], tmp_path: Path) -> None:
@@ -127,7 +198,7 @@ def test_an_intent_lost_before_its_batch_ran_is_planned_again(
     scenes: dict[str, Scene], tmp_path: Path
 ) -> None:
     small = scenes["after intent"].copy(tmp_path / "checkpoint")
-    lose(small.folder / "batches" / "0000000003.intent")
+    lose_record(small.folder, 3, "intent")
 
     small.finish()
 
@@ -143,7 +214,7 @@ def test_drafts_of_killed_writers_are_ignored_and_removed(
         path for path in small.folder.rglob("*") if path.is_file() and path.suffix != ".arrow"
     ]
     drafts = [path.with_name(f".{path.name}.{'ab' * 16}") for path in records]
-    (small.folder / "batches" / f".0000000009.intent.{'cd' * 16}").write_text('{"format":')
+    (small.folder / "segments" / f".00000009-000001.{'cd' * 16}").write_text("segment 1 pl")
     for path, draft in zip(records, drafts, strict=True):
         draft.write_bytes(path.read_bytes()[:20])
         os.utime(draft, (0, 0))
@@ -152,9 +223,9 @@ def test_drafts_of_killed_writers_are_ignored_and_removed(
 
     assert small.green(), small.verdict()
     assert not [
-        path for path in drafts if path.exists() and path.parent.name in ("runs", "batches")
+        path for path in drafts if path.exists() and path.parent.name in ("runs", "segments")
     ]
-    assert list(small.folder.glob("batches/.0000000009*")), "recent drafts stay"
+    assert list(small.folder.glob("segments/.00000009*")), "recent drafts stay"
 
 
 def test_a_writer_whose_draft_was_removed_returns_false(
@@ -188,8 +259,7 @@ def test_an_older_copy_of_the_checkpoint_does_not_write_rows_again(
     scenes: dict[str, Scene], tmp_path: Path
 ) -> None:
     small = scenes["after commit"].copy(tmp_path / "checkpoint")
-    for path in small.folder.glob("batches/0000000003.*"):
-        path.unlink()
+    record_files.lose(small.folder, 3)
 
     with pytest.raises(Damaged, match="ledger"):
         small.finish()

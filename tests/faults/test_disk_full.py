@@ -45,10 +45,10 @@ def small(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) 
 
 
 WRITES = {
-    "intent": ("before intent", "0000000002.intent"),
+    "intent": ("before intent", "00000002-000001"),
     "staged": ("after intent", "-results-"),
-    "prepared": ("before prepared", "0000000002.prepared"),
-    "commit": ("before commit", "0000000002.commit"),
+    "prepared": ("before prepared", "00000002-000001"),
+    "commit": ("before commit", "00000002-000001"),
 }
 
 

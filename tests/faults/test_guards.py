@@ -17,16 +17,15 @@ from tests.faults.driver import SCHEMA
 from tests.faults.small_world import TOPIC, Crash, LedgerWriter, Small, windows
 
 import millstream as ms
-from millstream.engine.checkpoint import checkpoint as checkpoint_module
-from millstream.engine.checkpoint import durable, housekeeping
+from millstream.engine.checkpoint import housekeeping, ownership
 from millstream.engine.checkpoint.checkpoint import Checkpoint
+from millstream.engine.checkpoint.records.segments import Part, Segments
 from millstream.engine.lanes.work import Files
 from millstream.engine.outputs import Outputs
 from millstream.errors import AlreadyRunning, Damaged, Fenced, MillstreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from pyspark.sql import DataFrame
 
@@ -133,7 +132,7 @@ def test_without_the_prepared_record_two_sinks_hold_different_rows(
     def without_prepared(self: Checkpoint, head: Any) -> Any:
         found = pending(self, head)
         if found is not None:
-            self.path(found[0].batch, "prepared").unlink()
+            self.segments.index.pop(("prepared", found[0].batch), None)
         return found and (found[0], None)
 
     monkeypatch.setattr(Checkpoint, "pending", without_prepared)
@@ -199,17 +198,8 @@ def test_without_the_ownership_check_a_zombie_writes_again(
     assert small.verdict()["doubled"]
 
 
-def overwriting(path: Path, kind: str, body: dict[str, Any]) -> bool:
-    """Write a record that replaces an existing one."""
-    path.unlink(missing_ok=True)
-    return create(path, kind, body)
-
-
-create = durable.write_new
-
-
-def intent_of_a_zombie(small: Small) -> None:
-    """A zombie is suspended before its intent; its successor runs that batch and crashes before the
+def late_records_of_a_zombie(small: Small) -> None:
+    """A zombie is suspended within its intent; its successor runs that batch and crashes before the
     commit."""
 
     def meanwhile() -> None:
@@ -218,25 +208,36 @@ def intent_of_a_zombie(small: Small) -> None:
         taken_over(small)
         small.crash_at("after intent")
 
-    with suppress(Fenced):
-        suspended_at(small, "before intent", meanwhile)
+    with suppress(Fenced), small.run() as zombie:
+        zombie.step()
+        small.feed()
+        small.environment.at["in the middle of writing intent"] = meanwhile
+        zombie.step()
     small.environment.at.clear()
     small.finish()
 
 
-def test_a_record_is_written_once(small: Small) -> None:
-    intent_of_a_zombie(small)
+def test_what_a_zombie_appends_is_never_read(small: Small) -> None:
+    late_records_of_a_zombie(small)
 
     assert small.green(), small.verdict()
 
 
-def test_without_create_if_absent_a_zombie_replaces_the_intent_of_a_finished_batch(
+def test_if_the_lengths_of_earlier_segments_are_not_written_down_a_zombie_changes_a_batch(
     small: Small, monkeypatch: Patch
 ) -> None:
-    monkeypatch.setattr(durable, "write_new", overwriting)
+    def to_the_end(self: Segments) -> tuple[Part, ...]:
+        return tuple(Part(part.name, 10**9) for part in parts(self))
+
+    def as_long_as_it_is(self: Segments, name: str, length: int | None) -> Any:
+        return known_of(self, name, None)
+
+    parts, known_of = Segments.all_parts, Segments._known_of
+    monkeypatch.setattr(Segments, "all_parts", to_the_end)
+    monkeypatch.setattr(Segments, "_known_of", as_long_as_it_is)
     monkeypatch.setattr(Outputs, "_refuse_unknown", lambda self, name: None)
 
-    intent_of_a_zombie(small)
+    late_records_of_a_zombie(small)
 
     assert not small.green()
 
@@ -267,7 +268,7 @@ def test_without_the_lock_a_second_run_fences_the_first(small: Small, monkeypatc
 def test_a_run_without_heartbeat_is_taken_over(small: Small) -> None:
     with small.run() as first:
         beat = small.folder / "beat"
-        long_ago = beat.stat().st_mtime - checkpoint_module.STALE_SECONDS - 1
+        long_ago = beat.stat().st_mtime - ownership.STALE_SECONDS - 1
         os.utime(beat, (long_ago, long_ago))
         with small.run() as second:
             second.step()

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import signal
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.faults.running import Run, until
 from tests.faults.verdicts import verdict_on
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from millstream.engine.inspection.inspect import looked_at
 
+if TYPE_CHECKING:
     from tests.faults.driver import Config
     from tests.faults.feed import Feed
 
 
 def commits(config: Config) -> int:
-    from pathlib import Path
-
-    return len(list((Path(config.checkpoint) / "batches").glob("*.commit")))
+    return len(looked_at(Path(config.checkpoint)).batches("commit"))
 
 
 @pytest.mark.timeout(900)

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from tests.faults.record_files import RecordFile, lose
 from tests.faults.small_world import TOPIC, Small, install_fault_points
 
 from millstream.engine import engine, outputs
-from millstream.engine.checkpoint import durable, staging
+from millstream.engine.checkpoint import staging
+from millstream.engine.checkpoint.records import framing
 from millstream.errors import Damaged, DataGone
 from millstream.state.runs import runs
 
@@ -33,6 +35,12 @@ def change(path: Path, old: bytes, new: bytes) -> None:
     path.write_bytes(whole.replace(old, new))
 
 
+def change_record(record: RecordFile, old: bytes, new: bytes) -> None:
+    whole = record.path.read_bytes()
+    assert old in whole[record.at : record.end]
+    record.replace(lambda mine: mine.replace(old, new))
+
+
 class Trusted(str):
     """A checksum that always matches."""
 
@@ -48,13 +56,15 @@ class Trusted(str):
 def test_without_the_checksum_of_a_record_a_changed_offset_is_used(
     small: Small, monkeypatch: Patch
 ) -> None:
-    path = small.folder / "batches" / "0000000001.commit"
-    change(path, b'"next":{"0":12,"1":12}', b'"next":{"0":10,"1":10}')
+    with small.run():
+        pass
+    record = RecordFile.of(small.folder, 1, "commit")
+    change_record(record, b'"next":{"0":12,"1":12}', b'"next":{"0":10,"1":10}')
     with pytest.raises(Damaged):
         small.finish()
 
-    digest = durable._digest
-    monkeypatch.setattr(durable, "_digest", lambda text: Trusted(digest(text)))
+    digest = framing.digest_of
+    monkeypatch.setattr(framing, "digest_of", lambda body: Trusted(digest(body)))
     small.finish()
     assert not small.green()
 
@@ -164,8 +174,7 @@ def test_without_the_ledger_check_an_older_copy_writes_rows_again(
     small: Small, monkeypatch: Patch
 ) -> None:
     small.step()
-    for path in small.folder.glob("batches/0000000002.*"):
-        path.unlink()
+    lose(small.folder, 2)
     monkeypatch.setattr(outputs.Outputs, "_refuse_unknown", lambda self, name: None)
 
     small.finish()

@@ -11,8 +11,8 @@ import pytest
 from tests.faults.running import Run, until
 from tests.faults.verdicts import verdict_on
 
-from millstream.engine.checkpoint.checkpoint import STALE_SECONDS
 from millstream.engine.checkpoint.fault_points import POINTS
+from millstream.engine.checkpoint.ownership import STALE_SECONDS
 
 if TYPE_CHECKING:
     from tests.faults.driver import Config

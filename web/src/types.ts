@@ -50,7 +50,7 @@ export type Where = "spark" | "bridge" | "driver";
 export interface JobFacts {
   job: string; state: State; since: string; reason: string | null; outages: Outage[]; application: string; owner: string;
   version: string | null; phase: string | null; pid: number | null; rows_per_second: number; rates: number[];
-  lag: number | null; warnings: string[]; rows: number; out: number; late: number; dead: number;
+  lag: number | null; warnings: string[]; checkpoint_files: number | null; checkpoint_bytes: number | null; rows: number; out: number; late: number; dead: number;
   batches: number; where: Record<string, number>; spark_ui: string | null; restarts: number;
 }
 

@@ -36,9 +36,9 @@ class Pipeline:
     `latency` is how long a row may wait for more rows, which then share the cost of a batch; the
     first row after a quiet time does not wait, and `"0 seconds"` is as fast as it goes. `batch` is
     how long a batch should take under load. `history` is how far back the checkpoint can be
-    rewound; `buckets` is the number of parts that the state of a step is split into (a power of
-    two, fixed at the first start). `delivery` is what a crash may do to the last batch: nothing,
-    repeat it (`at_least_once`) or lose it (`at_most_once`).
+    rewound; the older, the fewer commits are kept. `buckets` is the number of parts that the state
+    of a step is split into (a power of two, fixed at the first start). `delivery` is what a crash
+    may do to the last batch: nothing, repeat it (`at_least_once`) or lose it (`at_most_once`).
     Bad rows go to the dead-letter topic `<pipeline>.dead` (to files in the checkpoint, if no
     topic is read or written), or to the sink `dead`; with `on_bad="stop"` the first one stops the
     job. `bad_above` is the share of bad rows per minute that stops it.

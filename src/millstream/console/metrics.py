@@ -51,6 +51,9 @@ HELP: dict[str, tuple[str, str]] = {
     ),
     "millstream_state_rows": ("gauge", "Rows in state."),
     "millstream_state_bytes": ("gauge", "Bytes in state."),
+    "millstream_checkpoint_files": ("gauge", "Files of the checkpoint."),
+    "millstream_checkpoint_bytes": ("gauge", "Bytes of the checkpoint."),
+    "millstream_checkpoint_disk_free_bytes": ("gauge", "Free bytes of the checkpoint's disk."),
     "millstream_step_rows_in_total": ("counter", "Rows into a step."),
     "millstream_step_rows_out_total": ("counter", "Rows out of a step."),
     "millstream_step_rows_late_total": ("counter", "Rows too late for a step."),
@@ -180,6 +183,10 @@ def _last_batch(metrics: _Metrics, name: str, facts: dict[str, Any]) -> None:
                         pipeline=name, source=source)  # fmt: skip
     metrics.add("millstream_state_rows", facts["state_rows"], pipeline=name)
     metrics.add("millstream_state_bytes", facts["state_bytes"], pipeline=name)
+    sizes = facts.get("checkpoint", {})
+    for word, size in (("files", "files"), ("bytes", "bytes"), ("disk_free_bytes", "free")):
+        if size in sizes:
+            metrics.add(f"millstream_checkpoint_{word}", sizes[size], pipeline=name)
 
 
 def _number(value: float) -> str:

@@ -131,6 +131,7 @@ class Engine:
         self._merger = Merger(str(self.checkpoint.incarnation), of=self.checkpoint.buckets)
         self._resources.callback(self._merger.close)
         self._housekeeping = Housekeeping(self.checkpoint, self.pipeline.history, self._merger)
+        self._resources.callback(self._housekeeping.close)
         self.outputs.into(self.head.rewound.suffix if self.head.rewound else "")
         self._next = self.checkpoint.next_batch()
         self._resources.callback(self.outputs.close)
@@ -341,6 +342,7 @@ class Engine:
         written = {} if first else self._sent(intent, prepared, phases)
         after = self.head.then(intent, prepared, written)
         facts = self._reporter.facts(intent, prepared, after, time.perf_counter() - began, phases)
+        facts = replace(facts, checkpoint=self._housekeeping.facts())
         self.checkpoint.commit(self.head, after, prepared, facts.body())
         if first:
             self.head, self._begun = after, None

@@ -24,7 +24,8 @@ class Facts:
     source the rows, watermark and idleness of its partitions; `held_by` is the partition that holds
     back the watermark; `ahead` counts the rows that were read before the batch started; `alerts`
     are warnings. `where` is what ran the batch: `spark`, the driver while Spark started (`bridge`),
-    or the driver alone (`driver`).
+    or the driver alone (`driver`). `checkpoint` has the files and bytes of the checkpoint, the free
+    space of its disk, and a warning if that will soon be full, as of the last clean-up.
     """
 
     batch: int
@@ -49,6 +50,7 @@ class Facts:
     ahead: int = 0
     sources: dict[str, dict[str, Any]] = field(default_factory=dict)
     where: str = "driver"
+    checkpoint: dict[str, Any] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Any:
         return getattr(self, name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.faults.record_files import RecordFile
 from tests.faults.small_world import Small
 
 import millstream as ms
@@ -33,10 +34,12 @@ class Swept(LookedAt):
 
 @pytest.fixture
 def folder(tmp_path: Path, spark: SparkSession) -> Path:
-    """A checkpoint with one batch."""
+    """A checkpoint with one batch, and a later run."""
     job = Small(tmp_path / "checkpoint", spark)
     job.feed()
     job.step()
+    with job.run():
+        pass
     return job.folder
 
 
@@ -46,8 +49,7 @@ def test_a_removed_commit_is_not_reported_as_damaged(folder: Path) -> None:
 
 
 def test_a_damaged_commit_is_reported(folder: Path) -> None:
-    path = LookedAt(folder).path(1, "commit")
-    path.write_text(path.read_text()[:-20])
+    RecordFile.of(folder, 1, "commit").replace(lambda record: record.replace(b"batch", b"botch"))
     with pytest.raises(Damaged):
         commits(LookedAt(folder))
     with pytest.raises(Damaged):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     now = [0.0]
     clock = SimpleNamespace(monotonic=lambda: now[0])
-    monkeypatch.setattr("millstream.engine.idle_time.time", clock)
+    monkeypatch.setattr("millstream.engine.pace.idle_time.time", clock)
     return lambda second: now.__setitem__(0, second)
 
 

@@ -13,7 +13,6 @@ from tests.oracles import joins as oracle
 from tests.oracles import joins_as_of, joins_tables
 
 import millstream as ms
-from millstream.engine.checkpoint import durable
 from millstream.engine.checkpoint.checkpoint import Checkpoint
 from millstream.engine.checkpoint.fault_points import POINTS
 
@@ -59,8 +58,7 @@ def fed(small: Small, topic: str, rows: list[Row]) -> None:
 def committed(small: Small) -> list[dict[str, tuple[int, int]]]:
     """What each batch that counts has read of the topics: `lookup` depends on the cuts."""
     checkpoint = Checkpoint(small.folder)
-    intents = [durable.read(checkpoint.path(batch, "intent"), "intent")
-               for batch in checkpoint.batches("commit")]  # fmt: skip
+    intents = [checkpoint.read(batch, "intent") for batch in checkpoint.batches("commit")]
     return [{name: tuple(source["ranges"]["0"]) for name, source in intent["sources"].items()}
             for intent in intents]  # fmt: skip
 

@@ -41,6 +41,7 @@ function Figures({ job }: { job: JobDetail }) {
       <Tile label="late" value={count(job.late)} fact="late" />
       <Tile label="dead" value={count(job.dead)} fact="dead" tone={job.dead ? "warn" : ""} />
       <Tile label="state" value={compact(job.state_rows)} note={`rows, ${bytes(job.state_bytes)}`} />
+      <Tile label="checkpoint" value={job.checkpoint_bytes === null ? NONE : bytes(job.checkpoint_bytes)} note={job.checkpoint_files === null ? undefined : `${count(job.checkpoint_files)} files`} />
       <Tile label="watermark" value={slowest ? clock(slowest) : NONE} note={behind} />
       <Tile label="restarts" value={count(job.restarts)} fact="restarts" />
     </Tiles>

@@ -3,56 +3,56 @@
     job                     the job's random id, made at the first start
     runs/<n>                one record per run; the highest number owns the job
     runs/<n>.lock           held by that run while its process is alive
-    batches/<n>.intent      .prepared  .commit  .rewind
+    segments/<run>-<n>      the records of batches: intent, prepared, commit, rewind
     state/<step>/…          Arrow runs, referenced by commits
+    archive/<run>-<n>       Arrow runs that only earlier commits refer to
     staged/…                rows on their way to sinks, referenced by prepared records
     dead/ late/             bad and late rows of a pipeline without topics
 
-Numbers are never reused and files never overwritten. A run that finds a record already written
-checks whether it still owns the job: if so it uses that record, if not it is fenced and stops.
+Files are never overwritten. A run appends to segments of its own, and what it wrote counts only if
+it still owned the job once that was on disk: then the next run will read it. A run that finds a
+newer one is fenced and stops.
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
-import socket
-import time
 import uuid
 from dataclasses import asdict
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from millstream.engine.checkpoint import durable
 from millstream.engine.checkpoint.fault_points import reached
-from millstream.engine.checkpoint.protocol import (
-    Head,
-    Intent,
-    Prepared,
-    Rewound,
-    SourceState,
-    StepChange,
-    StepState,
-    ends_of,
-)
-from millstream.errors import AlreadyRunning, Damaged, Fenced, MillstreamError
+from millstream.engine.checkpoint.ownership import OwnedFolder
+from millstream.engine.checkpoint.protocol import Head, Intent, Prepared
+from millstream.engine.checkpoint.records.appending import Appender
+from millstream.engine.checkpoint.records.archive import Archive
+from millstream.engine.checkpoint.records.heads import full_of, head_at
+from millstream.engine.checkpoint.records.migration import migrate, remove_earlier
+from millstream.engine.checkpoint.records.segments import FOLDER as SEGMENTS
+from millstream.engine.checkpoint.records.segments import KEPT, Segments
+from millstream.errors import Damaged, MillstreamError
 from millstream.plan.names import folder_name
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from millstream.engine.checkpoint.records.compaction import KeptFile
+    from millstream.engine.checkpoint.records.segments import Part, Place
+
 FULL_EVERY = 100
-STALE_SECONDS = 10.0
+MOST_SEGMENTS = 32
 
 
-class Checkpoint:
+class Checkpoint(OwnedFolder):
     """One job's folder, opened by one run."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.incarnation = 0
-        self._lock: IO[str] | None = None
+        super().__init__(folder)
         self._job: dict[str, Any] | None = None
         self._full_at = 0
+        self.newest: dict[str, Any] | None = None
+        self._segments = Segments(folder)
+        self._appender: Appender | None = None
 
     # -- identity and ownership -------------------------------------------------
 
@@ -66,7 +66,7 @@ class Checkpoint:
         Raises:
             AlreadyRunning: another run is alive and `take_over` is not set.
         """
-        for part in ("", "runs", "batches", "state", "staged"):
+        for part in ("", "runs", SEGMENTS, "state", "staged"):
             (self.folder / part).mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self.folder / "job"
         if not path.exists():
@@ -81,8 +81,9 @@ class Checkpoint:
                 got=repr(pipeline),
                 do="choose another folder with --checkpoint",
             )
-        self._become_owner(take_over=take_over)
+        self.become_owner(take_over=take_over)
         self._refuse_lost_runs(despite_damage=despite_damage)
+        self._take_records_over(despite_damage=despite_damage)
 
     @property
     def job(self) -> str:
@@ -100,98 +101,58 @@ class Checkpoint:
             self._job = durable.read(self.folder / "job", "job")
         return self._job
 
-    def _become_owner(self, *, take_over: bool) -> None:
-        """Write the next run's record, under a lock held while this process is alive.
+    def _take_records_over(self, *, despite_damage: bool) -> None:
+        """Write down which records count; what earlier runs append from now on does not.
 
-        The lock is taken before the record is visible, so a process that finds the record can
-        check whether its run is alive.
+        An earlier run looks for a newer one after each record it has appended, and stops if there
+        is one. Its record is therefore read here, or it does nothing more.
         """
-        record = {"pid": os.getpid(), "host": socket.gethostname(), "at": time.time()}
-        while not self.incarnation:
-            newest = self._newest_run()
-            if newest and not take_over and not self._owner_is_frozen():
-                self._take_lock(newest).close()
-            self._lock = self._take_lock(newest + 1)
-            self.beat()
-            if durable.write_new(self._run(newest + 1), "run", record):
-                self.incarnation = newest + 1
-            else:
-                self.close()
+        self._segments.refresh()
+        appender = Appender(self._segments, self.incarnation)
+        if self._segments.root is None and self._segments.index:
+            migrate(self._segments, appender, despite_damage=despite_damage)
+        else:
+            appender.start(self._segments.all_parts())
+        remove_earlier(self.folder)
+        self._appender = appender
 
     def _refuse_lost_runs(self, *, despite_damage: bool) -> None:
         """Numbers are used once, so the records of earlier runs must exist."""
         if self.incarnation > 1:
-            durable.read(self._run(self.incarnation - 1), "run")
+            durable.read(self.run_record(self.incarnation - 1), "run")
+        wrote = self._records.newest_run
+        if wrote >= self.incarnation:
+            raise durable.damaged(self.run_record(wrote), "no such file, but records of this run")
         started = [(batch, kind) for kind in ("intent", "rewind") for batch in self.batches(kind)]
         for batch, kind in sorted(started)[-1:]:
             try:
-                ran = durable.read(self.path(batch, kind), kind)["incarnation"]
+                ran = self.read(batch, kind)["incarnation"]
             except Damaged:
                 if despite_damage:
                     return
                 raise
             if ran >= self.incarnation:
-                raise durable.damaged(self._run(ran), "no such file, but a batch of this run")
-
-    def _run(self, number: int) -> Path:
-        return self.folder / "runs" / f"{number:08d}"
-
-    def _take_lock(self, number: int) -> IO[str]:
-        """Take the lock of a run; it fails while that run is alive or starting."""
-        lock = self._run(number).with_suffix(".lock").open("a+")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.close()
-            raise AlreadyRunning(
-                f"a job can run once at a time: {self.folder} needs to be free",
-                got=self._owner(),
-                do="stop that run, or pass --take-over to fence it",
-            ) from None
-        return lock
-
-    def _owner_is_frozen(self) -> bool:
-        try:
-            return time.time() - (self.folder / "beat").stat().st_mtime > STALE_SECONDS
-        except FileNotFoundError:
-            return False
-
-    def _owner(self) -> str:
-        number = self._newest_run()
-        if not number:
-            return "another run that is starting"
-        run = durable.read(self._run(number), "run")
-        return f"process {run['pid']} on {run['host']}"
-
-    def beat(self) -> None:
-        """Write a heartbeat; a run without one for ten seconds may be taken over."""
-        (self.folder / "beat").touch()
-
-    def _newest_run(self) -> int:
-        names = (path.name for path in (self.folder / "runs").glob("[0-9]*"))
-        return max((int(name) for name in names if name.isdecimal()), default=0)
-
-    def owned(self) -> None:
-        """Raise Fenced if another run has taken the job over."""
-        if self._run(self.incarnation + 1).exists():
-            raise Fenced(
-                f"the job in {self.folder} needs one run at a time",
-                got="a newer run has taken it over",
-                do="leave it to the newer run; this one stops and changes nothing",
-            )
+                raise durable.damaged(self.run_record(ran), "no such file, but a batch of this run")
 
     def close(self) -> None:
         """Release the lock, so that the next run can start."""
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        if self._appender is not None:
+            self._appender.close()
+            self._appender = None
+        self.release()
 
     # -- the records of a batch -------------------------------------------------
 
+    @property
+    def _records(self) -> Segments:
+        """The records so far: of a job that others may run, those that can be read now."""
+        if self._appender is None:
+            self._segments.refresh()
+        return self._segments
+
     def next_batch(self) -> int:
-        """A number above every intent ever written."""
-        names = (path.name for path in (self.folder / "batches").glob("[0-9]*.*"))
-        return max((int(name.split(".")[0]) for name in names), default=0) + 1
+        """A number above every intent that counts."""
+        return max((number for _, number in self._records.index), default=0) + 1
 
     def intend(self, intent: Intent) -> Intent:
         """Write an intent; the owner uses one that already exists."""
@@ -233,16 +194,17 @@ class Checkpoint:
             "finished": after.finished,
             "ends": after.ends,
             "facts": facts,
-            "full": _full(after) if full else None,
+            "full": full_of(after) if full else None,
             "rewound": after.rewound and asdict(after.rewound),
             "table_ends": after.table_ends,
             "ended": after.ended,
         }
         self._write_once(after.batch, "commit", body)
+        self.newest = body
 
     def lineage(self) -> list[int]:
         """The commits that led to the newest one, without those that were rewound."""
-        rewinds = [durable.read(self.path(n, "rewind"), "rewind") for n in self.batches("rewind")]
+        rewinds = [self.read(number, "rewind") for number in self.batches("rewind")]
         return [
             batch
             for batch in self.batches("commit")
@@ -250,30 +212,48 @@ class Checkpoint:
         ]
 
     def _write_once(self, batch: int, kind: str, body: dict[str, Any]) -> dict[str, Any]:
-        path = self.path(batch, kind)
+        assert self._appender is not None, "records are written by the run that owns the job"
         self.owned()
         reached(f"before {kind}", batch)
-        if not durable.write_new(path, kind, body):
-            self.owned()
-            return durable.read(path, kind)
+        if self.has(batch, kind):
+            return self.read(batch, kind)
+        self._appender.append(kind, batch, body)
+        self.owned()
         reached(f"after {kind}", batch)
         if kind == "commit" and body["full"] is not None:
             self._full_at = batch
         return body
 
-    def path(self, batch: int, kind: str) -> Path:
-        """The path of a batch's record."""
-        return self.folder / "batches" / f"{batch:010d}.{kind}"
+    def has(self, batch: int, kind: str) -> bool:
+        """Whether a batch has such a record."""
+        return (kind, batch) in self._records.index
+
+    def read(self, batch: int, kind: str) -> dict[str, Any]:
+        """The body of a record.
+
+        Raises:
+            Damaged: it is missing or changed.
+        """
+        return self._records.read(kind, batch)
+
+    def place(self, batch: int, kind: str) -> Place | None:
+        """Where a record lies."""
+        return self._records.index.get((kind, batch))
 
     def batches(self, kind: str) -> list[int]:
         """The numbers of all batches with such a record, ascending."""
-        return sorted(
-            int(p.name.split(".")[0]) for p in (self.folder / "batches").glob(f"[0-9]*.{kind}")
-        )
+        return self._records.numbers(kind)
 
     def read_commit(self, batch: int) -> dict[str, Any]:
         """The body of a commit."""
-        return durable.read(self.path(batch, "commit"), "commit")
+        return self.read(batch, "commit")
+
+    def damage_after(self, batch: int) -> Damaged | None:
+        """The error for unreadable records after a commit, if there are any."""
+        gaps = [gap for gap in self._records.gaps if gap.after >= batch]
+        return None if not gaps else durable.damaged(
+            gaps[0].path, f"unreadable records at byte {gaps[0].at}, before others"
+        )  # fmt: skip
 
     def pending(self, head: Head) -> tuple[Intent, Prepared | None] | None:
         """The batch that was in progress when the last run ended, if there was one.
@@ -285,32 +265,83 @@ class Checkpoint:
                  if batch > head.batch]  # fmt: skip
         if not later:
             return None
-        intent = Intent.from_json(durable.read(self.path(max(later), "intent"), "intent"))
+        intent = Intent.from_json(self.read(max(later), "intent"))
         if intent.parent != head.batch:
-            lost = self.path(intent.parent, "commit")
-            raise durable.damaged(lost, "no such file, but a later batch that started from it")
-        path = self.path(intent.batch, "prepared")
-        prepared = Prepared.from_json(durable.read(path, "prepared")) if path.exists() else None
-        return intent, prepared
+            raise durable.damaged(
+                self.folder / SEGMENTS,
+                f"no commit of batch {intent.parent}, but a later batch that started from it",
+            )
+        if not self.has(intent.batch, "prepared"):
+            return intent, None
+        return intent, Prepared.from_json(self.read(intent.batch, "prepared"))
 
     def head(self, batch: int | None = None) -> Head:
-        """The newest commit (or a given one), added up from the last full one."""
+        """The newest commit (or a given one), added up from the last full one.
+
+        Raises:
+            Damaged: a record that it needs is damaged, or for the newest one, may be.
+        """
         commits = self.batches("commit")
+        if not commits and batch is None and (damage := self.damage_after(0)) is not None:
+            raise damage
         if not commits:
             return Head()
-        chain: list[dict[str, Any]] = []
-        number = commits[-1] if batch is None else batch
-        while True:
-            body = self.read_commit(number)
-            chain.append(body)
-            if body["full"] is not None:
-                break
-            number = body["parent"]
-        head = _from_full(chain.pop())
-        self._full_at = head.batch
-        for body in reversed(chain):
-            head = _next_head(head, body)
+        head, base = head_at(commits[-1] if batch is None else batch, self.read_commit)
+        if batch is None and (damage := self.damage_after(base)) is not None:
+            raise damage
+        self._full_at = base
         return head
+
+    # -- clean-up ----------------------------------------------------------------
+
+    @property
+    def segments(self) -> Segments:
+        """The records, for clean-up by the run that owns the job."""
+        return self._segments
+
+    def to_compact(
+        self, least: int, share: int, *, always: bool
+    ) -> tuple[tuple[Part, ...], Path | None]:
+        """The segments to compact, all but a new one, and the file to compact them into.
+
+        None until those that were never compacted have `least` bytes, and a `share`-th of what
+        was: a long history is not rewritten for a few records. Many are compacted in any case.
+        """
+        assert self._appender is not None
+        parts = self._appender.parts()
+        kept = sum(part.length for part in parts if part.name.endswith(KEPT))
+        fresh = sum(part.length for part in parts) - kept
+        few = len(parts) < MOST_SEGMENTS
+        if few and not always and fresh < max(least, kept // share):
+            return (), None
+        self.owned()
+        self._appender.start(parts)
+        return parts, self._appender.kept_path()
+
+    def replace_segments(self, old: tuple[Part, ...], kept: KeptFile) -> None:
+        """List compacted records instead of the segments they come from."""
+        assert self._appender is not None
+        self._appender.replace(old, [kept.part])
+        self._segments.replaced({part.name for part in old}, kept.part.name, kept.entries)
+        reached("segments replaced", 0)
+
+    def remove_unlisted(self) -> None:
+        """Delete segments that are not listed, and the records of old runs, oldest first."""
+        assert self._appender is not None
+        listed = {part.name for part in self._appender.parts()}
+        for path in (self.folder / SEGMENTS).iterdir():
+            if path.name not in listed and not path.name.startswith("."):
+                path.unlink(missing_ok=True)
+        self.forget_old_runs()
+
+    def restore_state(self, head: Head) -> None:
+        """Put the state files of an earlier commit back that are archived."""
+        archive = Archive(self.folder)
+        for step, state in head.steps.items():
+            for table, manifest in state.manifests.items():
+                for name in manifest.files:
+                    if not (self.state_folder(step, table) / name).exists():
+                        archive.restore(f"{folder_name(step)}/{table}/{name}")
 
     # -- folders ---------------------------------------------------------------
 
@@ -325,45 +356,3 @@ class Checkpoint:
     def staged(self) -> Path:
         """The folder of rows that wait for sinks."""
         return self.folder / "staged"
-
-
-def _full(head: Head) -> dict[str, Any]:
-    return {
-        "sources": {name: asdict(state) for name, state in head.sources.items()},
-        "steps": {name: state.to_json() for name, state in head.steps.items()},
-    }
-
-
-def _from_full(body: dict[str, Any]) -> Head:
-    full = body["full"]
-    steps = {name: StepState.from_json(part) for name, part in full["steps"].items()}
-    return _head(body, _sources(full), steps)
-
-
-def _next_head(head: Head, body: dict[str, Any]) -> Head:
-    steps = dict(head.steps)
-    for name, part in body["steps"].items():
-        steps[name] = steps.get(name, StepState()).then(StepChange.from_json(part))
-    return _head(body, {**head.sources, **_sources(body)}, steps)
-
-
-def _sources(body: dict[str, Any]) -> dict[str, SourceState]:
-    return {name: SourceState.from_json(part) for name, part in body["sources"].items()}
-
-
-def _head(
-    body: dict[str, Any], sources: dict[str, SourceState], steps: dict[str, StepState]
-) -> Head:
-    return Head(
-        batch=body["batch"],
-        intent=body["intent"],
-        clock=body["clock"],
-        sources=sources,
-        steps=steps,
-        written=body["written"],
-        finished=body["finished"],
-        ends=ends_of(body["ends"]),
-        rewound=Rewound.from_json(body.get("rewound")),
-        table_ends=ends_of(body.get("table_ends")) or {},
-        ended=body.get("ended"),
-    )

@@ -32,10 +32,18 @@ def write_new(path: Path, kind: str, body: dict[str, Any]) -> bool:
     When it returns, file and folder are on disk. A writer that is killed leaves a draft, whose
     name begins with a dot, so that no reader takes it for a record.
     """
+    return create(path, _encoded(kind, body), f"in the middle of writing {kind}")
+
+
+def create(path: Path, content: bytes, point: str) -> bool:
+    """Write a file that appears complete or not at all; False if its name is taken.
+
+    `point` is the fault point between its content and its name.
+    """
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        _write(draft, kind, body)
-        reached(f"in the middle of writing {kind}", 0)
+        _write(draft, content)
+        reached(point, 0)
         try:
             os.link(draft, path)
         except (FileExistsError, FileNotFoundError):  # taken, or so slow that the draft was removed
@@ -52,7 +60,7 @@ def replace(path: Path, kind: str, body: dict[str, Any]) -> None:
     """Replace a record atomically."""
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        _write(draft, kind, body)
+        _write(draft, _encoded(kind, body))
         draft.replace(path)
     except OSError as error:
         draft.unlink(missing_ok=True)
@@ -60,11 +68,15 @@ def replace(path: Path, kind: str, body: dict[str, Any]) -> None:
     sync_folder(path.parent)
 
 
-def _write(path: Path, kind: str, body: dict[str, Any]) -> None:
+def _encoded(kind: str, body: dict[str, Any]) -> bytes:
     text = json.dumps(body, separators=(",", ":"), sort_keys=True)
     header = {"format": FORMAT, "kind": kind, "sha256": _digest(text)}
-    with path.open("x", encoding="utf-8") as file:
-        file.write(json.dumps(header) + "\n" + text + "\n")
+    return f"{json.dumps(header)}\n{text}\n".encode()
+
+
+def _write(path: Path, content: bytes) -> None:
+    with path.open("xb") as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
 
@@ -102,7 +114,8 @@ def read(path: Path, kind: str) -> dict[str, Any]:
 
 def damaged(path: Path, got: str) -> Damaged:
     """The error for a damaged file."""
-    back = path.suffix in (".intent", ".prepared", ".commit", ".arrow")
+    back = (path.suffix in (".intent", ".prepared", ".commit", ".arrow")
+            or "segments" in (path.name, path.parent.name))  # fmt: skip
     return Damaged(
         f"the checkpoint needs {path.name} to be intact",
         got=got,

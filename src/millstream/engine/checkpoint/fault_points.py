@@ -19,6 +19,12 @@ POINTS = (
     "before commit", "in the middle of writing commit", "after commit",
 )  # fmt: skip
 
+CLEAN_UP = (
+    "before a new segment", "in the middle of a new segment", "after a new segment",
+    "kept records written", "segments replaced", "in the middle of an archive", "state archived",
+    "before clean-up deletes",
+)  # fmt: skip
+
 ON_SPARK = "the first batch on Spark"
 IN_TASK = "in a task of a narrow batch"  # after it has written its files; in a worker process
 PREFETCHED = "with rows prefetched"  # in another thread, at any moment of a batch

@@ -2,9 +2,9 @@
 
     check     the commit and its state exist, the log holds the records after it, and every output
               can be rewound too, or gets a new topic, table or path
-    begin     batches/<n>.rewind: from here on the rewind is completed, if need be by the next run
+    begin     the record of the rewind: from here on it is completed, if need be by the next run
     sinks     what later batches wrote is removed where possible; the ledgers are read
-    commit    batches/<n>.commit: the earlier state, under a new number
+    commit    the record of a commit: the earlier state, under a new number
 
 A kill before `begin` leaves the job as it was; after a kill later on, the next run completes the
 rewind.
@@ -186,14 +186,14 @@ class Rewinder:
                 pending = self._intent(number)
             except Damaged:
                 lost = True
+        lost = lost or self._checkpoint.damage_after(head.batch) is not None
         if not commits and not later:
             raise NotFound("rewind needs a job that has read something", got="no batch yet",
                            do="run it first")  # fmt: skip
         return _Now(head, pending, lost)
 
     def _intent(self, number: int) -> Intent:
-        body = durable.read(self._checkpoint.path(number, "intent"), "intent")
-        return Intent.from_json(body)
+        return Intent.from_json(self._checkpoint.read(number, "intent"))
 
     def _defaults_used(self, outputs: Outputs, now: _Now) -> dict[str, list[Sink]]:
         """The default sinks of late and dead rows that may hold rows, by writer."""
@@ -204,11 +204,11 @@ class Rewinder:
 
     def _pending_for_defaults(self, now: _Now) -> bool:
         """Whether the pending batch may send late or dead rows."""
-        path = self._checkpoint.path(now.pending.batch if now.pending else 0, "prepared")
-        if not path.exists():
+        batch = now.pending.batch if now.pending else 0
+        if not self._checkpoint.has(batch, "prepared"):
             return False
         try:
-            staged = Prepared.from_json(durable.read(path, "prepared")).outputs
+            staged = Prepared.from_json(self._checkpoint.read(batch, "prepared")).outputs
         except Damaged:
             return True
         return any(one.kind in ("late", "dead") for one in staged)
@@ -226,16 +226,16 @@ class Rewinder:
         else:
             found = to if to in kept else None
         if found is None:
-            span = f"batches {kept[0]} to {kept[-1]}" if kept else "none"
             raise NotFound(
                 f"rewind needs a commit of the job: {to}",
-                got=f"{span} (numbers may be left out)",
+                got=_reachable(kept, to if isinstance(to, int) else None),
                 do="see `millstream commits`; --to start reads everything again; "
                 "Pipeline(history=…) keeps commits longer",
             )
         return self._checkpoint.head(found)
 
     def _check_state(self, target: Head) -> None:
+        self._checkpoint.restore_state(target)
         for step, state in target.steps.items():
             for table, manifest in state.manifests.items():
                 folder = self._checkpoint.state_folder(step, table)
@@ -292,6 +292,17 @@ class Rewinder:
         if taken:
             raise InvalidInput("rewind --into needs outputs that do not exist yet",
                                got=", ".join(taken), do="choose another suffix")  # fmt: skip
+
+
+def _reachable(kept: Sequence[int], wanted: int | None) -> str:
+    """The commits that the job can be rewound to, and those nearest to the wanted one."""
+    if not kept:
+        return "none"
+    span = f"batches {kept[0]} to {kept[-1]}"
+    if wanted is None or not kept[0] < wanted < kept[-1]:
+        return f"{span} (numbers may be left out)"
+    place = bisect_right(kept, wanted)
+    return f"{span}, of which the nearest are {kept[place - 1]} and {kept[place]}"
 
 
 def _why_not(writer: Writer, sinks: Sequence[Sink], target: Head, name: str) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from millstream.engine.checkpoint import durable
 from millstream.engine.checkpoint.fault_points import reached
 from millstream.engine.checkpoint.protocol import Ends, Head, Rewound, ends_of
 from millstream.engine.outputs import Outputs
@@ -64,9 +63,9 @@ def finish(checkpoint: Checkpoint, pipeline: Pipeline, environment: Environment)
     commits, started = checkpoint.batches("commit"), checkpoint.batches("rewind")
     if not started or started[-1] <= max(commits, default=0):
         return None
-    body = durable.read(checkpoint.path(started[-1], "rewind"), "rewind")
-    rewind = Rewind.from_json(body)
+    rewind = Rewind.from_json(checkpoint.read(started[-1], "rewind"))
     target = checkpoint.head(rewind.to) if rewind.to else Head()
+    checkpoint.restore_state(target)
     written = _rewind_sinks(checkpoint, pipeline, environment, rewind, target)
     after = replace(
         target,

@@ -43,6 +43,9 @@ def row_of(
     by_part = run_log.totals()
     totals = {name: int(sum(parts.values())) for name, parts in by_part.items()}
     holder = stack.job(job.name).lock.holder()
+    checkpoint: dict[str, Any] = {}
+    for last in run_log.batches(last=1):
+        checkpoint = last.facts.get("checkpoint", {})
     return {
         "job": job.name,
         "state": job.state,
@@ -58,8 +61,12 @@ def row_of(
         "rows_per_second": round(sum(rates[-RATE_WINDOW:]) / RATE_WINDOW, 1),
         "rates": rates,
         "lag": sum(lag.lag for lag in waiting) if waiting else None,
-        "warnings": [f"{lag.topic}/{lag.partition}: {lag.warning}" for lag in waiting
-                     if lag.warning],
+        "warnings": [
+            *(f"{lag.topic}/{lag.partition}: {lag.warning}" for lag in waiting if lag.warning),
+            *(text for text in [checkpoint.get("warning")] if text),
+        ],
+        "checkpoint_files": checkpoint.get("files"),
+        "checkpoint_bytes": checkpoint.get("bytes"),
         "rows": totals.get("rows", 0),
         "out": totals.get("out", 0),
         "late": totals.get("late", 0),
