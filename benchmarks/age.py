@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import psutil
 
-from millstream.engine.inspection.inspect import looked_at, states
+from millstream.engine.inspection.inspect import open_checkpoint, states
 from millstream.errors import MillstreamError
 from millstream.kafka.admin.topics import Topics
 from millstream.kafka.clients.producing.producer import Producer
@@ -110,7 +110,7 @@ def taken(folder: Path) -> tuple[int, int]:
 def _state(checkpoint: Path) -> tuple[int, int]:
     """The newest batch and the bytes of its state; zero before there is one."""
     try:
-        found = states(looked_at(checkpoint))
+        found = states(open_checkpoint(checkpoint))
     except MillstreamError:
         return 0, 0
     return found.batch, sum(step["bytes"] for step in found.steps)

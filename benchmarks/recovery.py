@@ -24,7 +24,7 @@ from benchmarks import oracle
 from benchmarks.cells import EVENTS, ROUNDS, SPAN, filled
 from benchmarks.processes import working
 from benchmarks.report import keep, spread, verdict
-from millstream.engine.inspection.inspect import looked_at
+from millstream.engine.inspection.inspect import open_checkpoint
 from millstream.kafka.admin.topics import Topics
 from millstream.testing import broker
 
@@ -79,7 +79,7 @@ def _cell(engine: str, address: str, topic: str, expected: oracle.Windows) -> Ro
 
 def _until_wide(folder: Path) -> None:
     """Wait until a large batch is in progress; batches are small until Spark has started."""
-    checkpoint, until = looked_at(folder), time.monotonic() + PATIENCE
+    checkpoint, until = open_checkpoint(folder), time.monotonic() + PATIENCE
     while time.monotonic() < until:
         newest = max(checkpoint.batches("intent"))
         wide = checkpoint.read(newest, "intent")["lane"] == "wide"

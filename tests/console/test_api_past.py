@@ -13,7 +13,7 @@ from millstream.cli.job_process import about_run
 from millstream.cli.terminal.pipelines import load
 from millstream.engine.dead_letters.rows import Selection
 from millstream.engine.dead_letters.topic import TopicDeadLetters
-from millstream.engine.inspection.inspect import looked_at
+from millstream.engine.inspection.inspect import open_checkpoint
 from millstream.jobs.registry import JobRegistry
 from millstream.jobs.reports.run_log import RunLog
 from millstream.kafka.admin.topics import Topics
@@ -59,7 +59,7 @@ def past(
         pipeline.run(until="caught_up", kafka=cluster, checkpoint=checkpoint)
     job = kafka_console.add_job(NAME, checkpoint=str(checkpoint), batches=0,
                                 about=about_run(loaded, pipeline, cluster, checkpoint))  # fmt: skip
-    looked = looked_at(checkpoint)
+    looked = open_checkpoint(checkpoint)
     run_log = RunLog(kafka_console.folder.job(NAME).run_log, "r2", 2)
     for number in looked.batches("commit"):
         commit = looked.read_commit(number)

@@ -13,7 +13,7 @@ from tests.console.serving import Served, served
 from millstream.cli.job_process import about_run
 from millstream.cli.terminal.pipelines import load
 from millstream.console.page import built_page
-from millstream.engine.inspection.inspect import commits, looked_at
+from millstream.engine.inspection.inspect import commits, open_checkpoint
 from millstream.engine.recovery.rewind import suffix_of
 from millstream.jobs.queries import state_of_key
 from millstream.jobs.registry import JobRegistry
@@ -59,8 +59,8 @@ def past(folder: Path, broker: ThrowAwayBroker, spark: SparkSession) -> Iterator
         with JobRegistry(console.folder.registry) as registry:
             registry.update(NAME, file=file)
         run_log = RunLog(console.folder.job(NAME).run_log, "r2", 2)
-        for number in looked_at(folder / "job").batches("commit"):
-            commit = looked_at(folder / "job").read_commit(number)
+        for number in open_checkpoint(folder / "job").batches("commit"):
+            commit = open_checkpoint(folder / "job").read_commit(number)
             run_log.batch(commit["facts"], commit["clock"] / 1e6)
         run_log.beat(0.0, None)
         run_log.close()
@@ -110,7 +110,7 @@ def test_a_key_looked_up_on_the_page_has_the_value_of_the_checkpoint(past: Serve
 
 
 def test_a_job_is_rewound_from_the_page_after_a_preview(past: Served, folder: Path) -> None:
-    [_, second] = commits(looked_at(folder / "job"))
+    [_, second] = commits(open_checkpoint(folder / "job"))
     with browser() as browsed:
         page = browsed.page
         opened(browsed, past, "commits")

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 import millstream as ms
-from millstream.engine.inspection.inspect import looked_at
+from millstream.engine.inspection.inspect import open_checkpoint
 from millstream.plan.stages import cut
 from millstream.sources.kafka.topic import Topic
 
@@ -84,7 +84,7 @@ def ran_in(folder: Path) -> list[str]:
     """Where each committed batch ran."""
     if not (folder / "job").exists():
         return []
-    checkpoint = looked_at(folder)
+    checkpoint = open_checkpoint(folder)
     bodies = [checkpoint.read_commit(batch) for batch in checkpoint.batches("commit")]
     return [body["facts"]["where"] for body in bodies]
 

@@ -192,7 +192,7 @@ def test_late_rows_of_a_session_are_not_counted_as_used() -> None:
 
 
 def test_each_kind_of_state_is_shown_by_key_without_the_pipeline() -> None:
-    from millstream.engine.inspection.inspect import looked_at, of_key, states
+    from millstream.engine.inspection.inspect import of_key, open_checkpoint, states
 
     rows = bids()
     made = {
@@ -210,7 +210,7 @@ def test_each_kind_of_state_is_shown_by_key_without_the_pipeline() -> None:
     with Drive(pipeline, lane="narrow") as drive:
         drive.feed("bids", [bid(1, 4, 11), bid(2, 5, 12), bid(1, 6, 13)])
         drive.step()
-        checkpoint = looked_at(drive._folder / "checkpoint")
+        checkpoint = open_checkpoint(drive._folder / "checkpoint")
         kinds = {row["kind"]: row["step"] for row in states(checkpoint).steps}
 
         def shown(kind: str) -> list[dict[str, Any]]:

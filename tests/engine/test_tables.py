@@ -12,7 +12,7 @@ from tests.oracles.database_oracle import Database
 from tests.oracles.tables_oracle import Change, CurrentRows
 
 import millstream as ms
-from millstream.engine.inspection.inspect import looked_at, of_key, states
+from millstream.engine.inspection.inspect import of_key, open_checkpoint, states
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -247,7 +247,7 @@ def test_the_rows_of_tables_are_shown_by_key_without_the_pipeline() -> None:
         driven.step()
         driven.feed("users", [None], key=b"2", timestamp=1)
         driven.step()
-        checkpoint = looked_at(driven._folder / "checkpoint")
+        checkpoint = open_checkpoint(driven._folder / "checkpoint")
         steps = {row["kind"]: row["step"] for row in states(checkpoint).steps}
 
         def shown(kind: str, key: str, column: str) -> list[Row]:

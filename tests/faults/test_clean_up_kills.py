@@ -16,7 +16,7 @@ import pytest
 from tests.faults.running import kill_when_held, search_path
 
 from millstream.engine.checkpoint.fault_points import CLEAN_UP
-from millstream.engine.inspection.inspect import looked_at
+from millstream.engine.inspection.inspect import open_checkpoint
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,7 +94,7 @@ def test_a_job_killed_at_each_step_of_clean_up_loses_and_repeats_nothing(tmp_pat
 
     assert rows(tmp_path, "counts") == Counter({(key, fed): 1 for key in range(5)})
     assert rows(tmp_path, "panes") == Counter({(key, 1): fed for key in range(5)})
-    checkpoint = looked_at(tmp_path / "checkpoint")
+    checkpoint = open_checkpoint(tmp_path / "checkpoint")
     commits = checkpoint.lineage()
     assert [checkpoint.head(number).batch for number in commits] == commits
     assert len(list((tmp_path / "checkpoint" / "segments").iterdir())) < 40

@@ -11,7 +11,7 @@ import pytest
 from tests.faults.running import Run, until
 from tests.faults.verdicts import verdict_on
 
-from millstream.engine.inspection.inspect import looked_at
+from millstream.engine.inspection.inspect import open_checkpoint
 
 if TYPE_CHECKING:
     from tests.faults.driver import Config
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def commits(config: Config) -> int:
-    return len(looked_at(Path(config.checkpoint)).batches("commit"))
+    return len(open_checkpoint(Path(config.checkpoint)).batches("commit"))
 
 
 @pytest.mark.timeout(900)

@@ -22,7 +22,7 @@ from pyarrow import parquet
 from tests.faults.running import kill_when_held
 
 import millstream as ms
-from millstream.engine.inspection.inspect import looked_at
+from millstream.engine.inspection.inspect import open_checkpoint
 from millstream.engine.recovery.unfinished_rewind import POINTS
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def job(
 
 
 def test_a_rewind_of_the_same_sinks_killed_at_each_step_loses_and_doubles_nothing(job: Job) -> None:
-    target = looked_at(job.checkpoint).batches("commit")[0]
+    target = open_checkpoint(job.checkpoint).batches("commit")[0]
     before = job.sent()[0]
     for point in POINTS:  # each rewind first completes the killed one
         job.rewind("--to", str(target), "--again", hold=point)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tests.cli.bids import lines, pipeline_file
 from tests.jobs.stacks import Stack, until
 
-from millstream.engine.inspection.inspect import looked_at
+from millstream.engine.inspection.inspect import open_checkpoint
 from millstream.jobs.registry import JobRegistry
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def test_a_job_is_stopped_rewound_and_started_again(
     assert f"{topic} is back at the start, with the same outputs" in said
     assert [row["lane"] for row in _commits(stack, job)] == ["narrow", "rewind"]
     until(lambda: (now := stack.holder(topic)) is not None and now.pid != first.pid, "the next")
-    assert looked_at(job).head().sources == {}
+    assert open_checkpoint(job).head().sources == {}
 
     millstream.ok("jobs", "stop", topic)
     refused = millstream("jobs", "rewind", topic, "--to", "7", "--again")

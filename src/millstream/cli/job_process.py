@@ -127,9 +127,9 @@ class JobProcess:
         folder = Path(self._job.checkpoint)
         if not (folder / "job").exists():
             return
-        from millstream.engine.inspection.inspect import looked_at
+        from millstream.engine.inspection.inspect import open_checkpoint
 
-        known, checkpoint = self._run_log.last_batch(), looked_at(folder)
+        known, checkpoint = self._run_log.last_batch(), open_checkpoint(folder)
         for number in [n for n in checkpoint.batches("commit") if n > known][-BATCHES_KEPT:]:
             commit = checkpoint.read_commit(number)
             self._run_log.batch(commit["facts"], commit["clock"] / 1e6)
@@ -185,8 +185,8 @@ class JobProcess:
         run = self._run
         if run is not None and "spark_ui" not in self._about:
             self._write_spark_ui(run.spark_ui)
-        turned = time.time() if run is None else run.turned
-        self._run_log.beat(turned, None if run is None else run.positions(),
+        polled = time.time() if run is None else run.last_poll
+        self._run_log.beat(polled, None if run is None else run.positions(),
                            () if run is None or self._done.is_set() else run.outages)  # fmt: skip
 
     def _write_spark_ui(self, address: str | None) -> None:

@@ -27,17 +27,17 @@ from millstream.engine.inspection.sql_placement import in_java
 from millstream.engine.inspection.types import explain_type_errors
 from millstream.engine.inspection.without_spark import without_spark
 from millstream.engine.kafka_environment import KafkaEnvironment
-from millstream.engine.lanes.garbage import frozen_objects
+from millstream.engine.pace.garbage import frozen_objects
 from millstream.engine.pace.idle_time import IdleTime
+from millstream.engine.pace.lag import Lag
 from millstream.engine.pace.pace import Pace
 from millstream.engine.set_aside import SetAside
+from millstream.engine.spark.rdd_jobs import check_workers, warmed_up
 from millstream.engine.spark.session import (
     Spark,
     check_startable,
-    check_workers,
     existing_session,
     session,
-    warmed_up,
 )
 from millstream.errors import InvalidSpec, MillstreamError
 from millstream.metrics.facts import lane_name
@@ -56,12 +56,10 @@ if TYPE_CHECKING:
     from millstream.kafka.settings import Cluster
     from millstream.metrics.facts import Facts
     from millstream.outages import Outage
-    from millstream.sources.spec import Ranges
 
 LOG = logging.getLogger("millstream.job")
 Until = Literal["caught_up", "finished"] | None
 _BEAT = 2.0
-_LOOK = 0.5
 
 
 class _StoppedWaiting(Exception):
@@ -78,7 +76,7 @@ class Job:
     `on_batch` is called with each batch's facts and the lag per source, from the run's own thread;
     `on_phase` with what the run does next or waits for, and `on_outage` when a system goes away or
     is back, from any thread. `outages` are the systems that are down; the run waits for them for
-    `patience` seconds, by default for two minutes, and at its start only for a moment. `turned` is
+    `patience` seconds, by default for two minutes, and at its start only for a moment. `last_poll` is
     when (seconds since the epoch) the run last looked for work.
     """
 
@@ -126,12 +124,11 @@ class Job:
         self._pipeline, self._waited = pipeline, False
         self._stop, self._over = threading.Event(), threading.Event()
         self._pace = Pace(pipeline.latency / 1e6, self._stop)
-        self._seen: dict[str, Ranges] = {}
-        self._looked = 0.0
+        self._lag = Lag()
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
         self.reached_end = self.finished_before = False
-        self.turned = time.time()
+        self.last_poll = time.time()
         self._engine: Engine | None = None
         self._continuous: Continuous | None = None
 
@@ -235,7 +232,7 @@ class Job:
             )
 
     def _turn(self) -> None:
-        self.turned = time.time()
+        self.last_poll = time.time()
         self._health.check()
 
     def _facts(self, facts: Facts, lag: dict[str, int]) -> None:
@@ -316,18 +313,7 @@ class Job:
 
     def _report(self, engine: Engine, facts: Facts) -> None:
         self._aside.count(facts)
-        self._facts(facts, {} if self._on_batch is None else self._lag(engine))
-
-    def _lag(self, engine: Engine) -> dict[str, int]:
-        """How many records wait; the ends of the topics are read at most twice a second."""
-        if time.monotonic() - self._looked >= _LOOK:
-            self._seen = engine.waiting()
-            self._looked = time.monotonic()
-        lag = {}
-        for name, ranges in self._seen.items():
-            known = engine.head.sources[name].next if name in engine.head.sources else {}
-            lag[name] = sum(max(0, b - max(a, known.get(p, a))) for p, (a, b) in ranges.items())
-        return lag
+        self._facts(facts, {} if self._on_batch is None else self._lag.of(engine))
 
     def positions(self) -> dict[str, dict[int, int]] | None:
         """The next offset per source and partition, as committed."""

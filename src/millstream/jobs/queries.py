@@ -23,9 +23,9 @@ def state(stack: StackFolder, name: str) -> dict[str, Any]:
     Raises:
         NotFound: no such job, or it has no checkpoint yet.
     """
-    from millstream.engine.inspection.inspect import looked_at, states
+    from millstream.engine.inspection.inspect import open_checkpoint, states
 
-    found = states(looked_at(_checkpoint(stack, name)))
+    found = states(open_checkpoint(_checkpoint(stack, name)))
     return {
         "job": name,
         "batch": found.batch,
@@ -43,9 +43,9 @@ def state_of_key(stack: StackFolder, name: str, step: str, key: Sequence[str]) -
         NotFound: no such job or step.
         InvalidInput: these are not the step's key columns.
     """
-    from millstream.engine.inspection.inspect import looked_at, of_key, spec_on_disk, states
+    from millstream.engine.inspection.inspect import of_key, open_checkpoint, spec_on_disk, states
 
-    checkpoint = looked_at(_checkpoint(stack, name))
+    checkpoint = open_checkpoint(_checkpoint(stack, name))
     known = [row["step"] for row in states(checkpoint).steps]
     wanted = pairs(key, spec_on_disk(checkpoint, step)["keys"] if step in known else [])
     found = _while_it_runs(lambda: of_key(checkpoint, step, wanted))

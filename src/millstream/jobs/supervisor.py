@@ -154,7 +154,7 @@ class Supervisor:
             alive=True,
             frozen=holder is not None and process.is_frozen(holder),
             heartbeat_age=now - max(entry.beat, self._awake),
-            loop_age=now - max(entry.turned, self._awake),
+            loop_age=now - max(entry.last_poll, self._awake),
             idle_for=now - max(entry.began, run_log.last_rows_at() or 0.0),
             catch_up_time=lag / rate
             if rate

@@ -13,7 +13,8 @@ from millstream.engine.checkpoint.source_notes import SourceNotes
 from millstream.engine.engine import Engine
 from millstream.engine.inspection.without_spark import without_spark
 from millstream.engine.lanes.planner import Sizing
-from millstream.engine.spark.session import Spark, check_workers, session
+from millstream.engine.spark.rdd_jobs import check_workers
+from millstream.engine.spark.session import Spark, session
 from millstream.errors import InvalidInput
 from millstream.metrics.facts import lane_name
 from millstream.plan.stages import cut

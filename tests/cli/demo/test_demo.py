@@ -21,7 +21,7 @@ from playwright.sync_api import expect
 from tests.console.browsing import PATIENCE, Browsed, browser
 from tests.jobs.stacks import Stack, until
 
-from millstream.engine.inspection.inspect import commits, looked_at
+from millstream.engine.inspection.inspect import commits, open_checkpoint
 from millstream.jobs.alerts.alerts import alerts
 from millstream.jobs.folders import StackFolder
 from millstream.kafka.clients.consuming.consumer import Consumer
@@ -142,7 +142,7 @@ def check_reading(demo: Demo, browsed: Browsed) -> int:
     )
     rows = int(picture["rows"].replace(",", ""))
     batch = int(re.search(r"batch (\d+)", picture["batch"])[1])  # type: ignore[index]
-    checkpoint = looked_at(demo.stack.home / "jobs" / "shop-views")
+    checkpoint = open_checkpoint(demo.stack.home / "jobs" / "shop-views")
     assert rows == sum(row["rows"] for row in commits(checkpoint) if row["batch"] <= batch)
     left = {
         (row["page"], row["window_start"][11:19], row["pane_index"]): row["views"]

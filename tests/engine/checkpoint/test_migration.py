@@ -21,7 +21,7 @@ from millstream.engine.checkpoint import durable
 from millstream.engine.checkpoint.checkpoint import Checkpoint
 from millstream.engine.checkpoint.records import migration
 from millstream.engine.checkpoint.records.compaction import write_kept
-from millstream.engine.inspection.inspect import commits, looked_at
+from millstream.engine.inspection.inspect import commits, open_checkpoint
 from millstream.engine.recovery.rewind import Rewinder
 from millstream.errors import Damaged
 
@@ -161,7 +161,7 @@ def test_without_the_list_before_the_deletion_a_kill_loses_the_job(
 def test_an_earlier_checkpoint_is_readable_before_its_job_runs_again(
     earlier: dict[str, Earlier],
 ) -> None:
-    checkpoint = looked_at(earlier["after commit"].folder)
+    checkpoint = open_checkpoint(earlier["after commit"].folder)
 
     assert [row["batch"] for row in commits(checkpoint)] == [1, 2, 3]
     assert checkpoint.head().batch == 3

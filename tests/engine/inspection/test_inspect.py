@@ -9,7 +9,7 @@ from tests.faults.record_files import RecordFile
 from tests.faults.small_world import Small
 
 import millstream as ms
-from millstream.engine.inspection.inspect import LookedAt, commits, of_key, states
+from millstream.engine.inspection.inspect import ReadOnlyCheckpoint, commits, of_key, states
 from millstream.errors import Damaged
 from millstream.testing import Drive
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from millstream.operators.windows.trigger import Each
 
 
-class Swept(LookedAt):
+class Swept(ReadOnlyCheckpoint):
     """Lists a commit that is removed before it is read, the first time."""
 
     listed = 0
@@ -51,9 +51,9 @@ def test_a_removed_commit_is_not_reported_as_damaged(folder: Path) -> None:
 def test_a_damaged_commit_is_reported(folder: Path) -> None:
     RecordFile.of(folder, 1, "commit").replace(lambda record: record.replace(b"batch", b"botch"))
     with pytest.raises(Damaged):
-        commits(LookedAt(folder))
+        commits(ReadOnlyCheckpoint(folder))
     with pytest.raises(Damaged):
-        states(LookedAt(folder))
+        states(ReadOnlyCheckpoint(folder))
 
 
 @pytest.mark.parametrize("early", [None, ms.each(2)], ids=["on time only", "early"])
@@ -68,7 +68,7 @@ def test_the_state_of_a_session_is_readable_with_and_without_early_panes(
     pipeline = ms.Pipeline("visits", shown.to(out))
     pipeline.run(until="caught_up", checkpoint=tmp_path / "checkpoint")
 
-    found = of_key(LookedAt(tmp_path / "checkpoint"), "visits", {"k": "a"})
+    found = of_key(ReadOnlyCheckpoint(tmp_path / "checkpoint"), "visits", {"k": "a"})
 
     assert [row["n"] for row in found.steps] == [3]
 
@@ -82,6 +82,6 @@ def test_the_state_of_a_window_has_no_rows_that_it_would_retract(spark: SparkSes
             drive.feed("visits", [{"k": "a", "ts": f"2026-01-01 00:00:0{s}"} for s in seconds])
             drive.step()
 
-        found = of_key(LookedAt(drive._folder / "checkpoint"), "counts", {"k": "a"})
+        found = of_key(ReadOnlyCheckpoint(drive._folder / "checkpoint"), "counts", {"k": "a"})
 
     assert [row["n"] for row in found.steps] == [3]

@@ -14,7 +14,7 @@ from millstream.engine.job import Job
 from millstream.engine.pace import pace
 from millstream.errors import InvalidSpec
 from millstream.sources.kafka.reader import TopicReader
-from millstream.sources.kafka.wire_fetch import WireFetcher
+from millstream.sources.kafka.watch import TopicWatch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -141,16 +141,16 @@ def test_an_idle_run_does_not_ask_again_and_again(
 def test_a_watch_survives_an_error_and_finds_the_rows_written_meanwhile(
     log: Log, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arrived, failures = WireFetcher.arrived, list[int]()
+    wait, failures = TopicWatch.wait, list[int]()
 
-    def failing(fetcher: WireFetcher, ends: dict[int, int]) -> bool:
+    def failing(watch: TopicWatch, ends: dict[int, int]) -> bool:
         if len(failures) < 2:
             failures.append(1)
             log.fill(topic, rows(0, 1))
             raise OSError("connection reset")
-        return arrived(fetcher, ends)
+        return wait(watch, ends)
 
-    monkeypatch.setattr(WireFetcher, "arrived", failing)
+    monkeypatch.setattr(TopicWatch, "wait", failing)
     log.topics.create(topic)
     paced = Paced(log, topic, tmp_path / "job", "250 milliseconds")
     paced.job.start()

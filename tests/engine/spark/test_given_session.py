@@ -10,7 +10,8 @@ from tests.engine.scenes import bid, bids, counted, out
 from tests.faults.running import until
 
 import millstream as ms
-from millstream.engine.spark.session import check_workers, existing_session
+from millstream.engine.spark.rdd_jobs import check_workers
+from millstream.engine.spark.session import existing_session
 from millstream.errors import UserCodeFailed
 from millstream.testing import Drive
 
@@ -92,7 +93,7 @@ def test_a_session_handed_in_answers_afterwards_as_before(
 
 
 def test_checking_the_workers_leaves_the_users_description(session: SparkSession) -> None:
-    from millstream.engine.spark import session as module
+    from millstream.engine.spark import rdd_jobs as module
 
     module._checked.discard(session.sparkContext.applicationId)
     check_workers(session)

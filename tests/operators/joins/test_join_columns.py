@@ -266,7 +266,7 @@ def test_a_table_has_its_columns_next_to_those_of_the_event(lane: Any) -> None:
 
 @real
 def test_the_state_of_a_join_is_shown_under_the_names_of_its_results() -> None:
-    from millstream.engine.inspection.inspect import looked_at, of_key
+    from millstream.engine.inspection.inspect import of_key, open_checkpoint
 
     right = stream("b", "key long, id string, ts timestamp")
     joined = stream().join(right, on={"id": "key"}, within="1 hour", suffix="_b", name="pairs")
@@ -274,7 +274,7 @@ def test_the_state_of_a_join_is_shown_under_the_names_of_its_results() -> None:
         d.feed("a", [{"id": 1, "x": 10, "ts": at(5)}])
         d.feed("b", [{"key": 1, "id": "one", "ts": at(6)}])
         d.step()
-        kept = of_key(looked_at(d._folder / "checkpoint"), "pairs", {"id": "1"}).steps
+        kept = of_key(open_checkpoint(d._folder / "checkpoint"), "pairs", {"id": "1"}).steps
         assert [(row["side"], row.get("ts"), row.get("id_b"), row.get("ts_b")) for row in kept] == [
             ("left", at(5), None, None), ("right", None, "one", at(6)),
         ]  # fmt: skip
@@ -285,7 +285,7 @@ def test_state_that_an_earlier_version_wrote_is_refused_before_anything_runs() -
     """It has no time column of the left: the one column of both times was made from `_time`."""
     from millstream.engine.checkpoint import durable
     from millstream.engine.checkpoint.checkpoint import Checkpoint
-    from millstream.engine.inspection.inspect import looked_at, of_key
+    from millstream.engine.inspection.inspect import of_key, open_checkpoint
 
     joined = stream().join(stream("b", "key long, y int, at timestamp", time="at"),
                            on={"id": "key"}, within="1 hour", name="pairs")  # fmt: skip
@@ -299,6 +299,6 @@ def test_state_that_an_earlier_version_wrote_is_refused_before_anything_runs() -
         path.unlink()
         durable.write_new(path, "spec", body)
         with pytest.raises(InvalidSpec, match="reading the state of a join needs every column"):
-            of_key(looked_at(folder), "pairs", {"id": "1"})
+            of_key(open_checkpoint(folder), "pairs", {"id": "1"})
         with pytest.raises(InvalidSpec, match="another spec for pairs"):
             d.restart()

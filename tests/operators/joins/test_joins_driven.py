@@ -234,7 +234,7 @@ def test_tables_join_by_foreign_key_and_the_view_is_right_after_every_batch(lane
 
 
 def test_the_state_of_joins_is_shown_by_key_without_the_pipeline() -> None:
-    from millstream.engine.inspection.inspect import looked_at, of_key
+    from millstream.engine.inspection.inspect import of_key, open_checkpoint
 
     def pipeline(within: str) -> ms.Pipeline:
         joined = searches().join(clicks(), on={"user": "who"}, within=within, suffix="_clicked",
@@ -250,7 +250,7 @@ def test_the_state_of_joins_is_shown_by_key_without_the_pipeline() -> None:
         d.feed("rates", [{"code": "fr", "rate": 7, "since": at(0)}])
         d.feed("sales", [{"sale": 3, "country": "fr", "ts": at(50)}])
         d.step()
-        checkpoint = looked_at(d._folder / "checkpoint")
+        checkpoint = open_checkpoint(d._folder / "checkpoint")
         kept = of_key(checkpoint, "pairs", {"user": "ann"}).steps
         assert [(row["side"], row["at"]) for row in kept] == [("left", at(0)), ("right", at(1))]
         taxed = of_key(checkpoint, "taxed", {"country": "fr"}).steps

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.faults.running import kill_when_held
 
 import millstream as ms
-from millstream.engine.inspection.inspect import looked_at
+from millstream.engine.inspection.inspect import open_checkpoint
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,7 +90,7 @@ def test_a_job_killed_while_it_reads_the_table_leaves_no_event_without_its_row(
     ends = None
     for hold in ("after intent", "before commit", "after commit"):
         run(file, broker.address, hold=hold)
-        head = looked_at(tmp_path / "job").head()
+        head = open_checkpoint(tmp_path / "job").head()
         assert not sum(head.sources[topic].next.values() if topic in head.sources else ())
         ends = ends or head.table_ends
         assert head.table_ends == ends
@@ -98,7 +98,7 @@ def test_a_job_killed_while_it_reads_the_table_leaves_no_event_without_its_row(
         producer.send(f"{topic}.table", json.dumps({"k": 0, "v": -5}).encode(), key=b"0")
     run(file, broker.address)
 
-    assert looked_at(tmp_path / "job").head().table_ends == ends
+    assert open_checkpoint(tmp_path / "job").head().table_ends == ends
     found: dict[int, int | None] = {}
     with ms.Consumer(f"{topic}.out", kafka=broker.address, until_end=True) as consumer:
         for record in consumer:

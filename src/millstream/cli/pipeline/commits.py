@@ -42,9 +42,9 @@ def list_commits(
     """List a job's commits, oldest first: one per batch. The job may be running."""
     if last < 1:
         raise InvalidInput("--last needs a number of 1 or more", got=str(last))
-    from millstream.engine.inspection.inspect import commits, looked_at
+    from millstream.engine.inspection.inspect import commits, open_checkpoint
 
-    rows = commits(looked_at(folder_of(file, checkpoint)), None if every else last)
+    rows = commits(open_checkpoint(folder_of(file, checkpoint)), None if every else last)
     shown = [_for_programs(row) if output is Output.json else _for_people(row) for row in rows]
     print_rows(shown, COLUMNS, output, none="nothing has been committed yet")
 

@@ -46,9 +46,9 @@ def show(
     """
     if checkpoint is not None and file is not None and step is None and not Path(file).exists():
         file, step = None, file
-    from millstream.engine.inspection.inspect import looked_at, of_key, states
+    from millstream.engine.inspection.inspect import of_key, open_checkpoint, states
 
-    found = looked_at(folder_of(file, checkpoint))
+    found = open_checkpoint(folder_of(file, checkpoint))
     state = states(found)
     steps = [row for row in state.steps if step in (None, row["step"])]
     if step is not None and not steps:

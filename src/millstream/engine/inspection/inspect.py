@@ -44,7 +44,7 @@ Row = dict[str, Any]
 _TRIES = 5
 
 
-class LookedAt(Checkpoint):
+class ReadOnlyCheckpoint(Checkpoint):
     """A checkpoint opened for reading only."""
 
     def state_folder(self, step: str, table: str | None = None) -> Path:
@@ -58,7 +58,7 @@ class LookedAt(Checkpoint):
         return str(self._identity["pipeline"])
 
 
-def looked_at(folder: Path) -> LookedAt:
+def open_checkpoint(folder: Path) -> ReadOnlyCheckpoint:
     """The checkpoint in a folder.
 
     Raises:
@@ -70,7 +70,7 @@ def looked_at(folder: Path) -> LookedAt:
             got="none" if folder.exists() else "no such folder",
             do="run the pipeline first, or name its folder with --checkpoint",
         )
-    return LookedAt(folder)
+    return ReadOnlyCheckpoint(folder)
 
 
 def commits(
@@ -328,7 +328,7 @@ def verdicts(folder: Path, pipeline: str, typed: Typed) -> list[Row]:
     if not (folder / "job").exists():
         return [{"step": name, "verdict": "new", "why": "there is no checkpoint yet"}
                 for name in typed.stages.steps]  # fmt: skip
-    checkpoint = LookedAt(folder)
+    checkpoint = ReadOnlyCheckpoint(folder)
     if checkpoint.pipeline != pipeline:
         raise InvalidSpec(
             f"the checkpoint {folder} needs the pipeline {checkpoint.pipeline!r}",

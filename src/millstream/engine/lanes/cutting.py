@@ -42,7 +42,7 @@ class ChecksRecords(Protocol):
             DamagedLog: a part of them cannot be read.
         """
 
-    def behind_damage(self, partition: int, offset: int, end: int) -> int | None:
+    def offset_after_damage(self, partition: int, offset: int, end: int) -> int | None:
         """Where reading can continue, if the record batch at this offset is damaged."""
 
 

@@ -108,7 +108,7 @@ def _past_damage(topic: str, known: SourceState | None, reader: Reader) -> Skipp
     lines, positions = [], dict(state.next)
     for partition, offset in following(extent, state.next).items():
         end = extent.end[partition]
-        after = reader.behind_damage(partition, offset, end) if offset < end else None
+        after = reader.offset_after_damage(partition, offset, end) if offset < end else None
         if after is not None:
             positions[partition] = after
             lines.append(f"{topic}/{partition}: damaged offsets {offset} to {after - 1} (up to "

@@ -318,9 +318,9 @@ def _why_not(writer: Writer, sinks: Sequence[Sink], target: Head, name: str) -> 
 
 def suffix_of(folder: Path) -> str:
     """The suffix of a job's outputs after a rewind with --into, or nothing."""
-    from millstream.engine.inspection.inspect import LookedAt
+    from millstream.engine.inspection.inspect import ReadOnlyCheckpoint
 
-    checkpoint = LookedAt(folder)
+    checkpoint = ReadOnlyCheckpoint(folder)
     for newest in checkpoint.batches("commit")[-1:]:
         rewound = Rewound.from_json(checkpoint.read_commit(newest).get("rewound"))
         return rewound.suffix if rewound else ""
@@ -340,11 +340,11 @@ def rewind(
     """Rewind a pipeline's job on a cluster; see `Rewinder.rewind`."""
     from millstream.engine.checkpoint.checkpoint import Checkpoint
     from millstream.engine.checkpoint.folders import checkpoint_folder
-    from millstream.engine.inspection.inspect import looked_at
+    from millstream.engine.inspection.inspect import open_checkpoint
     from millstream.engine.kafka_environment import KafkaEnvironment
 
     folder = checkpoint or checkpoint_folder(pipeline.name)
-    looked_at(folder)
+    open_checkpoint(folder)
     opened = Checkpoint(folder)
     environment = KafkaEnvironment(
         pipeline.name, kafka, folder=folder, owned=opened.owned,

@@ -12,12 +12,13 @@ import threading
 import traceback
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from millstream.engine.spark.executors import lacking
+from millstream.engine.spark.executors import check_version, lacking, version
 from millstream.engine.spark.failures import is_spark_error, user_code
-from millstream.errors import MillstreamError, Unavailable
+from millstream.errors import InvalidSpec, MillstreamError, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 T = TypeVar("T")
+_checked: set[str] = set()  # applications whose workers have what they need
+_MODULES = ("pyarrow.compute", "millstream.engine.lanes.narrow_tasks",
+            "millstream.engine.kernels.kernels")  # fmt: skip
 DESCRIPTION, CALL_SITE = "spark.job.description", "callSite.short"
 _IMPORTING_TASKS = 2
 _TRIES = 3
@@ -217,3 +221,48 @@ def own_call_site() -> Iterator[None]:
         yield
     finally:
         SCCallSiteSync._spark_stack_depth -= 1
+
+
+def warmed_up(spark: SparkSession) -> SparkSession:
+    """The session, after a worker has imported what batches need: the first batch on Spark is no
+    slower than the others.
+
+    Raises:
+        SetupFailed: the worker lacks something, or has another version of it.
+    """
+    from millstream.sources.spark.frames import described
+
+    context, worker = spark.sparkContext, OwnWorker()
+    tasks = context.parallelize([0], 1).mapPartitions(_imported)
+    context.setLocalProperty(CALL_SITE, "warm up")
+    try:
+        with described(spark, "warm up"), own_call_site():
+            [found] = collected(worker.placed(tasks))
+    finally:
+        worker.close()
+        context.setLocalProperty(CALL_SITE, cast("str", None))
+    check_version(found)
+    _checked.add(spark.sparkContext.applicationId)
+    return spark
+
+
+def check_workers(spark: SparkSession) -> None:
+    """Check a session that somebody else has made: once, that its workers have what they need.
+
+    Raises:
+        InvalidSpec: it was stopped.
+        SetupFailed: as `warmed_up`.
+    """
+    if spark.sparkContext._jsc is None:
+        raise InvalidSpec("a pipeline needs a Spark session that runs", got="one that was stopped",
+                          do="build it again with SparkSession.builder")  # fmt: skip
+    if spark.sparkContext.applicationId not in _checked:
+        warmed_up(spark)
+
+
+def _imported(numbers: Iterable[int]) -> Iterator[str]:
+    list(numbers)  # a worker is reused only if its input was read to the end
+    for module in _MODULES:
+        import_module(module)
+    begin_task()
+    yield version()

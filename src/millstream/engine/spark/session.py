@@ -9,16 +9,15 @@ import sys
 import threading
 import time
 from concurrent.futures import wait
-from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 from millstream.engine.spark.master import check_master
 from millstream.errors import InvalidSpec, SetupFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from concurrent.futures import Future
 
     from pyspark.sql import SparkSession
@@ -27,14 +26,11 @@ _SQL_SETTINGS = ("spark.sql.ansi.", "spark.sql.legacy.", "spark.sql.analyzer.", 
             "spark.sql.caseSensitive", "spark.sql.decimalOperations.",
             "spark.sql.collation.")  # fmt: skip
 T = TypeVar("T")
-_checked: set[str] = set()  # applications whose workers have what they need
 _UTC = ("UTC", "Etc/UTC", "Z", "+00:00", "GMT", "Etc/GMT")
 _POLL_SECONDS = 0.2
 _PATIENCE_SECONDS, _STUCK_SECONDS = 2.0, 10.0  # of a small batch, before it counts as waiting
 _UI_PORT = 4040
 _GIVEN_UP = "stopped SparkContext"  # what is left to say when a master has not answered
-_MODULES = ("pyarrow.compute", "millstream.engine.lanes.narrow_tasks",
-            "millstream.engine.kernels.kernels")  # fmt: skip
 _WORKERS_MEMORY = {  # what a worker frees it soon needs again: given back, it would be faulted in
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
@@ -130,61 +126,6 @@ class Spark:
             self._found = self._factory()
         except BaseException as error:
             self._error = error
-
-
-def warmed_up(spark: SparkSession) -> SparkSession:
-    """The session, after a worker has imported what batches need: the first batch on Spark is no
-    slower than the others.
-
-    Raises:
-        SetupFailed: the worker lacks something, or has another version of it.
-    """
-    from millstream.engine.spark.executors import check_version
-    from millstream.engine.spark.rdd_jobs import (
-        CALL_SITE,
-        OwnWorker,
-        collected,
-        own_call_site,
-    )
-    from millstream.sources.spark.frames import described
-
-    context, worker = spark.sparkContext, OwnWorker()
-    tasks = context.parallelize([0], 1).mapPartitions(_imported)
-    context.setLocalProperty(CALL_SITE, "warm up")
-    try:
-        with described(spark, "warm up"), own_call_site():
-            [version] = collected(worker.placed(tasks))
-    finally:
-        worker.close()
-        context.setLocalProperty(CALL_SITE, cast("str", None))
-    check_version(version)
-    _checked.add(spark.sparkContext.applicationId)
-    return spark
-
-
-def check_workers(spark: SparkSession) -> None:
-    """Check a session that somebody else has made: once, that its workers have what they need.
-
-    Raises:
-        InvalidSpec: it was stopped.
-        SetupFailed: as `warmed_up`.
-    """
-    if spark.sparkContext._jsc is None:
-        raise InvalidSpec("a pipeline needs a Spark session that runs", got="one that was stopped",
-                          do="build it again with SparkSession.builder")  # fmt: skip
-    if spark.sparkContext.applicationId not in _checked:
-        warmed_up(spark)
-
-
-def _imported(numbers: Iterable[int]) -> Iterator[str]:
-    from millstream.engine.spark.executors import version
-    from millstream.engine.spark.rdd_jobs import begin_task
-
-    list(numbers)
-    for module in _MODULES:
-        import_module(module)
-    begin_task()
-    yield version()
 
 
 def session(

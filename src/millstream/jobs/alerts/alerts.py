@@ -135,9 +135,9 @@ def _stores(stack: StackFolder, job: JobRow) -> Iterator[tuple[Path, str, str]]:
     """Yield the stores of a job's alerts: file, prefix of their names, what they are on."""
     checkpoint = Path(job.checkpoint)
     if (checkpoint / "job").exists():
-        from millstream.engine.inspection.inspect import looked_at
+        from millstream.engine.inspection.inspect import open_checkpoint
 
-        yield store_file(looked_at(checkpoint).job, stack.path.parent), "", "rows"
+        yield store_file(open_checkpoint(checkpoint).job, stack.path.parent), "", "rows"
     yield job_alerts_file(stack), f"{job.name}:", "job"
 
 

@@ -145,11 +145,11 @@ def results(stack: StackFolder, name: str, output: str | None = None) -> list[di
         folder = Path(registry.job(name).checkpoint)
     if not (folder / "job").exists():
         return []
-    from millstream.engine.inspection.inspect import looked_at
+    from millstream.engine.inspection.inspect import open_checkpoint
     from millstream.sinks.live.store import live_outputs
 
     return [
         {"output": live.output, **live.spec, "batch": live.batch,
          "rows": [json.loads(row) for row in live.rows]}
-        for live in live_outputs(looked_at(folder).job, output)
+        for live in live_outputs(open_checkpoint(folder).job, output)
     ]  # fmt: skip

@@ -31,10 +31,10 @@ def commits_of(stack: StackFolder, name: str, last: int, before: int | None) -> 
     folder = _checkpoint(stack, name)
     if not (folder / "job").exists():
         return {"job": name, "commits": [], "earlier": None, "suffix": ""}
-    from millstream.engine.inspection.inspect import commits, looked_at
+    from millstream.engine.inspection.inspect import commits, open_checkpoint
     from millstream.engine.recovery.rewind import suffix_of
 
-    checkpoint = looked_at(folder)
+    checkpoint = open_checkpoint(folder)
     rows = commits(checkpoint, last, before)
     reachable = set(checkpoint.lineage())
     first = checkpoint.batches("commit")[:1]

@@ -110,7 +110,7 @@ class RunLog:
         self._totals[metric, part] = self._totals.get((metric, part), 0.0) + value
 
     def beat(
-        self, turned: float, positions: Mapping[str, Mapping[int, int]] | None,
+        self, last_poll: float, positions: Mapping[str, Mapping[int, int]] | None,
         outages: Sequence[Outage] = (),
     ) -> None:  # fmt: skip
         """Write a heartbeat, and everything recorded since the last one."""
@@ -121,7 +121,7 @@ class RunLog:
             self._connection.execute(
                 "UPDATE runs SET beat = ?, turned = ?, phase = ?, about = coalesce(?, about), "
                 "positions = coalesce(?, positions) WHERE run = ?",
-                (time.time(), turned, self.phase, self._about,
+                (time.time(), last_poll, self.phase, self._about,
                  None if positions is None else json.dumps(positions), self._run),
             )  # fmt: skip
             self._connection.executemany(
@@ -167,14 +167,14 @@ class RunLog:
 class RunEntry:
     """One run. Times are seconds since the epoch.
 
-    `beat` is its last heartbeat, `turned` when its loop last completed a round.
+    `beat` is its last heartbeat, `last_poll` when its loop last completed a round.
     """
 
     run: str
     pid: int
     began: float
     beat: float
-    turned: float
+    last_poll: float
     phase: str
     about: dict[str, Any] | None
     positions: dict[str, dict[int, int]] | None
@@ -307,7 +307,7 @@ def _run_entry(row: sqlite3.Row) -> RunEntry:
         pid=row["pid"],
         began=row["began"],
         beat=row["beat"],
-        turned=row["turned"],
+        last_poll=row["turned"],
         phase=row["phase"],
         about=None if row["about"] is None else json.loads(row["about"]),
         positions=_positions(row["positions"]),

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from millstream.kafka.settings import Cluster
     from millstream.sources.kafka.fetch import Fetcher
+    from millstream.sources.kafka.watch import TopicWatch
 
 _ORDER = [("partition", "ascending"), ("offset", "ascending")]
 _REFRESH_SECONDS = 5.0
@@ -224,7 +225,7 @@ class TopicReader:
         finally:
             reading.close()
 
-    def behind_damage(self, partition: int, offset: int, end: int) -> int | None:
+    def offset_after_damage(self, partition: int, offset: int, end: int) -> int | None:
         """The offset at which reading can continue, if the batch at this offset is damaged."""
         from millstream.sources.kafka.damage import behind
 
@@ -236,6 +237,8 @@ class TopicReader:
 
     def watch(self) -> TopicWatch | None:
         """A watch with its own connection; None if librdkafka fetches the records."""
+        from millstream.sources.kafka.watch import TopicWatch
+
         return None if self._cluster.settings else TopicWatch(self._cluster, self._topic)
 
     def originals(self, places: Mapping[int, Sequence[int]]) -> pa.Table:
@@ -302,27 +305,6 @@ class TopicPrefetchReader:
     def ask(self, starts: Mapping[int, int], *, least: int, most: int) -> None:
         """Send the fetch for the next `wait` with these arguments."""
         self._fetcher.prefetch(starts, least=least, most=most)
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._fetcher.close()
-
-
-class TopicWatch:
-    """Waits for new records on its own connection: an idle topic costs a request per second."""
-
-    def __init__(self, cluster: Cluster, topic: str) -> None:
-        from millstream.sources.kafka.wire_fetch import WireFetcher
-
-        self._fetcher = WireFetcher(cluster, topic)
-
-    def wait(self, ends: Mapping[int, int]) -> bool:
-        """As `Watch.wait`; committed records only."""
-        return self._fetcher.arrived(ends)
-
-    def interrupt(self) -> None:
-        """End the current `wait` with an error."""
-        self._fetcher.interrupt()
 
     def close(self) -> None:
         """Close the connection."""

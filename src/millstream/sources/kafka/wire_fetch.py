@@ -5,7 +5,6 @@ The next fetch is sent before the response to the previous one is parsed.
 
 from __future__ import annotations
 
-import select
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from millstream.kafka.ping import system_of
 from millstream.kafka.protocol.batch_headers import BadBatch, Batch, UnknownFormat, batches
-from millstream.kafka.protocol.connection import TIMEOUT, Address, Connection, parse_address
+from millstream.kafka.protocol.connection import Address, Connection, parse_address
 from millstream.kafka.protocol.fetch import fetch_request, parse_fetch_response
 from millstream.kafka.protocol.messages import ProtocolError, UnexpectedResponse
 from millstream.kafka.protocol.metadata import available_leaders
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 _MAX_BYTES = 4 << 20  # of a partition in one fetch
 _MAX_BYTES_OF_FEW = 256 << 10
 _MAX_WAIT_MS = 100
-_WATCH_MS = 1000
 _TIMEOUT = 120.0
 _RETRY_SECONDS = 0.1
 _REPORT_AFTER = 2.0  # seconds of an outage
@@ -243,40 +241,6 @@ class WireFetcher:
         if prefetched.sent:
             self.close()
         return {}
-
-    def arrived(self, ends: Mapping[int, int]) -> bool:
-        """Whether a partition has committed records from its offset on; waits for them about a
-        second.
-
-        Raises:
-            OSError: no answer, or an error; a retry may succeed.
-        """
-        try:
-            return self._any_records(self._send(dict(ends), time.monotonic(), most=1,
-                                                wait_ms=_WATCH_MS))  # fmt: skip
-        except OSError:
-            self.close()
-            raise
-
-    def _any_records(self, sent: dict[Address, list[int]]) -> bool:
-        """Whether one of these responses has records; those after it are not waited for."""
-        left = {self._connections[leader]: partitions for leader, partitions in sent.items()}
-        while left:
-            for connection in select.select(list(left), [], [], TIMEOUT)[0]:
-                response = connection.receive()
-                parts = parse_fetch_response(response, self._topic, left.pop(connection))
-                if code := next((part.error for part in parts if part.error), 0):
-                    raise ProtocolError(f"error {code}")
-                if any(part.records for part in parts):
-                    if left:
-                        self.close()
-                    return True
-        return False
-
-    def interrupt(self) -> None:
-        """End a wait for responses in another thread, with an error there."""
-        for connection in tuple(self._connections.values()):
-            connection.interrupt()
 
     def close(self) -> None:
         """Close all connections."""
