@@ -176,6 +176,7 @@ def test_the_demo_shows_on_its_page_what_kafka_and_the_stores_hold(
         assert second > first
         demo.until("shop-views is back after")
         expect(page.locator(".tile[data-fact=restarts] .value")).to_have_text("1", timeout=PATIENCE)
+        demo.until(r"shop-views is on Spark, whose UI is at http://127\.0\.0\.1:\d+")
         alerted(demo)
         sent = demo.close_the_shop()
         expect(rows).to_have_text(f"{sent:,}", timeout=4 * PATIENCE)

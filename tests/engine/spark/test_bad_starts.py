@@ -131,7 +131,7 @@ def test_a_master_that_accepts_no_application_is_named(tmp_path: Path, spark: Sp
         silent.bind(("127.0.0.1", 0))
         silent.listen(50)
         master = f"spark://127.0.0.1:{silent.getsockname()[1]}"
-        done = run(tmp_path, MILLSTREAM_SPARK_MASTER=master)
+        done = run(tmp_path, "--lane", "wide", MILLSTREAM_SPARK_MASTER=master)
 
     assert f"got a master, {master}, that does not accept applications; " in done.stderr
 
