@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import re
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -32,6 +33,7 @@ def test_jobs_are_listed_with_their_metrics(console: Served) -> None:
     full["checkpoint"]["warning"] = "the disk of the checkpoint is nearly full"
     run_log = RunLog(console.folder.job("hot").run_log, "r2", 2)
     run_log.batch(full)
+    run_log.beat(time.time(), {"bids": {0: 10}})
     run_log.close()
     assert console("/api/jobs").json[0]["warnings"] == [full["checkpoint"]["warning"]]
 

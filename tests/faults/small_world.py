@@ -177,8 +177,9 @@ class Small:
             yield engine
             engine.close()
         finally:
-            if hasattr(engine, "_prefetcher"):
-                engine._prefetcher.close()  # a killed process would take its threads with it
+            for part in ("_prefetcher", "_merger"):
+                if hasattr(engine, part):
+                    getattr(engine, part).close()  # a killed process would take its threads with it
             engine.checkpoint.close()
 
     def step(self) -> None:
