@@ -76,8 +76,8 @@ class Job:
     `on_batch` is called with each batch's facts and the lag per source, from the run's own thread;
     `on_phase` with what the run does next or waits for, and `on_outage` when a system goes away or
     is back, from any thread. `outages` are the systems that are down; the run waits for them for
-    `patience` seconds, by default for two minutes, and at its start only for a moment. `last_poll` is
-    when (seconds since the epoch) the run last looked for work.
+    `patience` seconds, by default for two minutes, and at its start only for a moment.
+    `last_poll` is when (seconds since the epoch) the run last looked for work.
     """
 
     environment: ClassVar[type[KafkaEnvironment]] = KafkaEnvironment
