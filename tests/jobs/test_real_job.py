@@ -37,13 +37,13 @@ RUNNING = ("running", "idle")
 class RealJob:
     """A job that counts bids in windows of ten seconds, three bids to a window."""
 
-    def __init__(self, stack: Stack, topic: str, folder: Path) -> None:
+    def __init__(self, stack: Stack, topic: str, folder: Path, *options: str) -> None:
         self.stack, self.topic, self._rounds = stack, topic, 0
-        file = folder / "hot.py"
+        file = folder / f"{topic}.py"
         file.write_text(FILE.format(topic=topic))
         for name in (topic, f"{topic}.out"):
             stack.millstream.ok("topics", "create", name)
-        stack.millstream.ok("jobs", "submit", str(file), "--no-wait")
+        stack.millstream.ok("jobs", "submit", str(file), "--no-wait", *options)
         stack.await_state(topic, *RUNNING)
 
     def send(self) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -49,6 +52,19 @@ def test_an_unknown_job_is_reported_with_the_known_ones(tmp_path: Path) -> None:
         registry.add(job())
         with pytest.raises(NotFound, match="'cold'; the jobs are hot"):
             registry.job("cold")
+
+
+def test_a_registry_of_an_earlier_version_gets_the_new_column(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    with JobRegistry(path) as registry:
+        registry.add(job())
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("ALTER TABLE jobs DROP COLUMN share")
+    with JobRegistry(path, read_only=True) as early:
+        assert early.job("hot") == job()
+    with JobRegistry(path) as registry:
+        registry.add(replace(job("cold"), share=True))
+        assert [found.share for found in registry.all()] == [True, False]
 
 
 def test_a_registry_can_be_read_before_the_first_job(tmp_path: Path) -> None:

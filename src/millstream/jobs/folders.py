@@ -6,6 +6,7 @@ stack/
   supervisor.log     its log: JSON lines, rotated; console.log likewise
   supervisor.out     its stdout and stderr, at most a few megabytes; console.out likewise
   token              the access token of the page
+  spark.json         how the Spark application that jobs share is reached, while it runs
   jobs/<name>/
     process.lock     held while the job's process runs
     facts.db         the run log: heartbeats, batches, totals, how runs ended
@@ -86,6 +87,11 @@ class StackFolder:
         with written_in(self.path, "MILLSTREAM_HOME"):
             for folder in (self.path, self.path / "jobs"):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    @property
+    def shared_spark(self) -> Path:
+        """How the Spark application that jobs share is reached; its owner alone can read it."""
+        return self.path / "spark.json"
 
     def token(self) -> str:
         """Return the access token of the page; the first call creates it."""

@@ -15,7 +15,11 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from millstream.engine.spark.shared import VARIABLE
+
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from millstream.jobs.folders import JobFolder
 
 RUN_VARIABLE = "MILLSTREAM_RUN"
@@ -25,19 +29,23 @@ _LAST_RESORT = 15.0  # seconds the system gets to end processes after SIGKILL
 TIDY = 3.0
 
 
-def launch(folder: JobFolder, name: str, run: str) -> bool:
-    """Start the job's process; return False if one is running already."""
+def launch(folder: JobFolder, name: str, run: str, *, shared_spark: Path | None = None) -> bool:
+    """Start the job's process; return False if one is running already.
+
+    With `shared_spark` its session is one of the Spark application that jobs share.
+    """
     folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = folder.lock.take()
     if descriptor is None:
         return False
     home = folder.path.parent.parent.parent
+    shared = {} if shared_spark is None else {VARIABLE: str(shared_spark)}
     folder.lock.launch(
         [sys.executable, "-m", PROGRAM, name, run],
         descriptor=descriptor,
         folder=folder.path,
         output=folder.path / "start.log",
-        environment={**os.environ, RUN_VARIABLE: run, "MILLSTREAM_HOME": str(home)},
+        environment={**os.environ, RUN_VARIABLE: run, "MILLSTREAM_HOME": str(home), **shared},
     )
     return True
 

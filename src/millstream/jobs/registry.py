@@ -39,7 +39,8 @@ CREATE TABLE jobs (
     submitted REAL NOT NULL, wanted TEXT NOT NULL, asked INTEGER NOT NULL, ran INTEGER NOT NULL,
     state TEXT NOT NULL, since REAL NOT NULL, reason TEXT,
     run TEXT, launched REAL, stopping REAL,
-    failures INTEGER NOT NULL, restarts INTEGER NOT NULL, retry_at REAL NOT NULL
+    failures INTEGER NOT NULL, restarts INTEGER NOT NULL, retry_at REAL NOT NULL,
+    share INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE events (
     id INTEGER PRIMARY KEY, at REAL NOT NULL, job TEXT, event TEXT NOT NULL, detail TEXT
@@ -54,7 +55,8 @@ class JobRow:
 
     `asked` counts the requests for a new run, `ran` is the last request that was carried out.
     `run` is the id of the run whose end has not been handled yet; `failures` counts the
-    consecutive runs that ended by themselves, `restarts` all of them.
+    consecutive runs that ended by themselves, `restarts` all of them. With `share` it uses the
+    Spark application that jobs share.
     """
 
     name: str
@@ -78,6 +80,7 @@ class JobRow:
     failures: int = 0
     restarts: int = 0
     retry_at: float = 0.0
+    share: bool = False
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,17 @@ class JobRegistry:
             if read_only
             else open_database(path, _SCHEMA, version=VERSION, durable=True)
         )
+        if self._connection is not None and not read_only:
+            self._add_missing_columns()
+
+    def _add_missing_columns(self) -> None:
+        """Add what registries of earlier versions do not have."""
+        with transaction(self._writing):
+            known = {row["name"] for row in self._writing.execute("PRAGMA table_info(jobs)")}
+            if "share" not in known:
+                self._writing.execute(
+                    "ALTER TABLE jobs ADD COLUMN share INTEGER NOT NULL DEFAULT 0"
+                )
 
     def __enter__(self) -> Self:
         return self
@@ -245,4 +259,5 @@ class JobRegistry:
 
 
 def _job(row: sqlite3.Row) -> JobRow:
-    return JobRow(**dict(row))
+    found = dict(row)
+    return JobRow(**{**found, "share": bool(found.get("share"))})

@@ -1,6 +1,7 @@
 """The local stack: broker, supervisor and console, run as background processes.
 
-Supervisor and console watch each other: whichever is killed is restarted within a second.
+Supervisor and console watch each other: whichever is killed is restarted within a second. The
+Spark application that jobs share runs while one of them is meant to.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from ipaddress import ip_address
 from signal import SIGKILL, SIGTERM
 from typing import TYPE_CHECKING, Literal
 
+from millstream.engine.spark.shared import VARIABLE
 from millstream.errors import Unavailable
 from millstream.jobs import process
 from millstream.jobs.folders import StackFolder, stack_folder
@@ -23,9 +25,10 @@ from millstream.jobs.registry import JobRegistry
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Part = Literal["supervisor", "console"]
+Part = Literal["supervisor", "console", "spark"]
 PARTS: tuple[Part, ...] = ("supervisor", "console")
-PROGRAMS = {"supervisor": "millstream.jobs.supervisor", "console": "millstream.console.server"}
+PROGRAMS = {"supervisor": "millstream.jobs.supervisor", "console": "millstream.console.server",
+            "spark": "millstream.engine.spark.shared"}  # fmt: skip
 UP, KAFKA, PAGE_PORT = "up", "kafka", "page port"
 PAGE_HOST, PAGE_URLS = "page host", "page urls"
 LOOPBACK = "127.0.0.1"
@@ -72,12 +75,13 @@ def launch(stack: StackFolder, part: Part) -> bool:
     descriptor = lock.take()
     if descriptor is None:
         return False
+    shared = {VARIABLE: str(stack.shared_spark)} if part == "spark" else {}
     lock.launch(
         [sys.executable, "-m", PROGRAMS[part]],
         descriptor=descriptor,
         folder=stack.path,
         output=stack.output(part),
-        environment={**os.environ, "MILLSTREAM_HOME": str(stack.path.parent)},
+        environment={**os.environ, "MILLSTREAM_HOME": str(stack.path.parent), **shared},
     )
     return True
 
@@ -131,6 +135,7 @@ def down(say: Callable[[str], None]) -> int:
             say(f"stopping {', '.join(job.name for job in running)} …")
         with ThreadPoolExecutor(max_workers=8) as pool:
             list(pool.map(lambda job: _end_job(stack, job.name, job.run), running))
+        count += _stop(stack, "spark")
         for job in jobs:
             if job.run is not None:
                 process.sweep(job.run, process.TIDY)
@@ -174,6 +179,11 @@ def _end_job(stack: StackFolder, name: str, run: str | None) -> None:
     process.ask_to_stop(job)
     if not job.lock.ended(STOP_TIMEOUT):
         process.kill(job, run)
+
+
+def end_shared_spark(stack: StackFolder) -> None:
+    """Ask the Spark application that jobs share to end."""
+    stack.lock("spark").send(SIGTERM, wait=0)
 
 
 def _stop(stack: StackFolder, part: Part) -> int:

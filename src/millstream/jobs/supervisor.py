@@ -21,7 +21,7 @@ from millstream.jobs.logs import Log, rotate_open_file
 from millstream.jobs.registry import JobRegistry
 from millstream.jobs.reports.lag import LagWatch
 from millstream.jobs.reports.run_log import RUNNING, RunLogReader
-from millstream.jobs.stack import PARTS, UP, ensure_running
+from millstream.jobs.stack import PARTS, UP, end_shared_spark, ensure_running
 from millstream.kafka.local import running as local
 
 if TYPE_CHECKING:
@@ -63,12 +63,14 @@ class Supervisor:
     def turn(self) -> None:
         """Check every job once, and do what the policy decides."""
         ensure_running(self._stack, "console", up=self.should_run())
-        for printed in (*map(self._stack.output, PARTS), *local.output_files()):
+        for printed in (*map(self._stack.output, (*PARTS, "spark")), *local.output_files()):
             rotate_open_file(printed)
         now = time.time()
         if now - self._turned > _ASLEEP:
             self._awake = now
-        for job in self._registry.all():
+        jobs = self._registry.all()
+        self._care_for_shared_spark([job for job in jobs if job.share])
+        for job in jobs:
             self._handle(job, now)
         self._turned = time.time()
 
@@ -77,6 +79,15 @@ class Supervisor:
         for run_log in self._run_logs.values():
             run_log.close()
         self._registry.close()
+
+    def _care_for_shared_spark(self, sharing: list[JobRow]) -> None:
+        """Run the shared application while a job is meant to use it, or still does."""
+        wanted = any(job.wanted == "running" for job in sharing)
+        if ensure_running(self._stack, "spark", up=wanted and self.should_run()):
+            self._log("launch", part="spark")
+        used = wanted or any(self._stack.job(job.name).lock.held() for job in sharing)
+        if not used and self._stack.lock("spark").held():
+            end_shared_spark(self._stack)
 
     def _handle(self, job: JobRow, now: float) -> None:
         seen = self._observe(job, now)
@@ -110,7 +121,10 @@ class Supervisor:
         run = uuid.uuid4().hex
         self._registry.update(job.name, "launched", run, run=run, ran=job.asked, launched=now,
                         stopping=None)  # fmt: skip
-        launched = process.launch(self._stack.job(job.name), job.name, run)
+        launched = process.launch(
+            self._stack.job(job.name), job.name, run,
+            shared_spark=self._stack.shared_spark if job.share else None,
+        )  # fmt: skip
         self._log("launch" if launched else "found alive", pipeline=job.name, run=run)
 
     def _settle(self, job: JobRow, ending: policy.Ending | None, now: float) -> None:

@@ -43,7 +43,8 @@ def register(app: typer.Typer) -> None:
     """Add `jobs …`."""
     group = typer.Typer(help="Run pipelines in the background.", no_args_is_help=True)
     command(group, "submit", "millstream jobs submit hot.py",
-            "millstream jobs submit hot.py:hot-auctions --application shop")(submit)  # fmt: skip
+            "millstream jobs submit hot.py:hot-auctions --application shop",
+            "millstream jobs submit small.py --share")(submit)  # fmt: skip
     command(group, "list", "millstream jobs list", "millstream jobs list -o json")(list_jobs)
     command(group, "show", "millstream jobs show hot-auctions",
             "millstream jobs show hot-auctions --instances")(show)  # fmt: skip
@@ -70,6 +71,12 @@ def submit(
         ),
     ] = None,
     kafka: Kafka = None,
+    share: Annotated[
+        bool,
+        typer.Option(
+            "--share", help="Use one Spark application with other such jobs: for small ones."
+        ),
+    ] = False,
     no_wait: NoWait = False,
 ) -> None:
     """Submit a pipeline to the supervisor: it runs until it is stopped, and is restarted when
@@ -82,7 +89,7 @@ def submit(
 
     need_supervisor()
     name = submit_job(file, application=application, checkpoint=checkpoint, kafka=kafka,
-                      lane=lane.value if lane else None)  # fmt: skip
+                      lane=lane.value if lane else None, share=share)  # fmt: skip
     with _registry() as registry:
         if not no_wait:
             _await(registry, name, _has_started, "started")
@@ -96,6 +103,7 @@ def submit_job(
     checkpoint: Path | None = None,
     kafka: str | None = None,
     lane: str | None = None,
+    share: bool = False,
 ) -> str:
     """Add a pipeline to the registry of jobs, and return its name.
 
@@ -119,6 +127,7 @@ def submit_job(
                 kafka=kafka,
                 checkpoint=str(folder.absolute()),
                 lane=lane,
+                share=share,
                 submitted=now,
                 since=now,
             )

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from millstream.engine.spark.master import check_master
+from millstream.engine.spark.shared import attached, shared_place
 from millstream.errors import InvalidSpec, SetupFailed
 
 if TYPE_CHECKING:
@@ -139,6 +140,7 @@ def session(
 
     The master is the one given, else `MILLSTREAM_SPARK_MASTER`, else the one of `spark-submit` or
     `spark-defaults.conf`, else all cores of this machine. The user's settings win over ours.
+    With `MILLSTREAM_SHARED_SPARK` it is one of an application that other processes share.
     Without `sql` no row passes through Java, which is then started without its optimising compiler.
     """
     from pyspark.sql import SparkSession
@@ -149,6 +151,8 @@ def session(
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
+    if (place := shared_place()) is not None:
+        return attached(place)
     users = {**users_settings(), **(settings or {})}
     check_meaning(users)
     where = _master(master, users)
