@@ -29,6 +29,12 @@ def places(stack: Stack, name: str) -> set[str]:
     return {commit["where"] for commit in asked(stack, f"api/jobs/{name}/commits")["commits"]}
 
 
+def pools(stages: str) -> set[str]:
+    """The pools of stages, which take turns; those of jobs, not of what they do at their start."""
+    with urllib.request.urlopen(stages, timeout=60) as answer:
+        return {stage["schedulingPool"] for stage in json.loads(answer.read())} - {"default"}
+
+
 def pids(stack: Stack, jobs: list[RealJob]) -> list[int | None]:
     holders = [stack.holder(job.topic) for job in jobs]
     return [None if holder is None else holder.pid for holder in holders]
@@ -50,6 +56,7 @@ def test_jobs_share_an_application_and_survive_its_death(
         job.await_left()
         assert places(stack, job.topic) <= {"bridge", "spark"}
     assert len(javas(stack)) == 1
+    assert len(pools(f"{ui}/api/v1/applications/{application['id']}/stages")) == 2
     assert (stack.folder.shared_spark.stat().st_mode & 0o777) == 0o600
 
     host = stack.folder.lock("spark").holder()

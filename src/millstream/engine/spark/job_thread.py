@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from millstream.engine.spark.rdd_jobs import CALL_SITE, describe, own_call_site
+from millstream.engine.spark.shared import shared_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _GROUP = "spark.jobGroup.id"
 _DETAILS = "callSite.long"
+_POOL = "spark.scheduler.pool"  # jobs of one pool wait for each other, pools take turns
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,8 @@ class JobThread:
 
     def _name_jobs(self) -> None:
         self._context.setLocalProperty(_GROUP, self._group)
+        if shared_place() is not None:
+            self._context.setLocalProperty(_POOL, self._group)
 
     def _described(
         self, jobs: Callable[[], T], description: str, site: CallSite, properties: Mapping[str, str]
