@@ -13,7 +13,7 @@ import pytest
 from tests.faults.record_files import RecordFile, lose
 from tests.faults.small_world import TOPIC, Small, install_fault_points
 
-from millstream.engine import engine, outputs
+from millstream.engine import open_sources, outputs
 from millstream.engine.checkpoint import staging
 from millstream.engine.checkpoint.records import framing
 from millstream.errors import Damaged, DataGone
@@ -132,7 +132,7 @@ def test_a_recreated_topic_stops_the_job(small: Small) -> None:
 def test_without_the_identity_of_a_topic_rows_of_two_topics_are_mixed(
     small: Small, monkeypatch: Patch
 ) -> None:
-    monkeypatch.setattr(engine, "check_extent", lambda *_: None)
+    monkeypatch.setattr(open_sources, "check_extent", lambda *_: None)
     small.environment.log.identity = "second"
     small.environment.log.records[TOPIC] = {}
     small.feed(30, more=100)

@@ -14,7 +14,7 @@ from tests.kafka.shortly import Log
 from tests.kafka_faults.stage import Stage
 
 import millstream as ms
-from millstream.engine import engine
+from millstream.engine import engine, open_sources
 from millstream.engine.kafka_environment import KafkaEnvironment
 from millstream.errors import DataGone
 from millstream.kafka.admin.topics import Topics
@@ -68,7 +68,7 @@ def test_recreating_a_topic_stops_the_job_before_it_processes_new_rows(
 def test_without_the_check_of_topic_ids_the_job_processes_rows_of_the_new_topic(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "check_extent", lambda *_: None)
+    monkeypatch.setattr(open_sources, "check_extent", lambda *_: None)
     with stage.writing(), stage.working():
         stage.more()
     recreate(stage, 20_000)
@@ -91,7 +91,7 @@ def test_a_job_that_lost_records_to_retention_stops_with_the_offsets(
 
     with pytest.raises(DataGone, match=r"a log that begins at \d+: \d+ records are gone"):
         stage.job(until="caught_up").run()
-    monkeypatch.setattr(engine, "check_extent", lambda *_: None)  # then the fetch raises
+    monkeypatch.setattr(open_sources, "check_extent", lambda *_: None)  # then the fetch raises
     with pytest.raises(DataGone, match="a log that no longer holds it"):
         stage.job(until="caught_up").run()
 
