@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from millstream.engine.checkpoint.records.appending import Appender
     from millstream.engine.checkpoint.records.segments import Segments
 
+_INSTEAD = "The records of this job are in segments/, which earlier versions cannot read.\n"
 _ORDER = {"intent": 0, "prepared": 1, "commit": 2, "rewind": 3}
 
 
@@ -46,6 +47,13 @@ def migrate(segments: Segments, appender: Appender, *, despite_damage: bool) -> 
 
 
 def remove_earlier(folder: Path) -> None:
-    """Delete the files of an earlier version, whose records are in segments."""
-    if (folder / EARLIER).is_dir():
-        shutil.rmtree(folder / EARLIER)
+    """Delete the files of an earlier version, whose records are in segments.
+
+    A file takes the place of their folder: an earlier version would find no records here and begin
+    from the start, but now it cannot make that folder, and stops.
+    """
+    place = folder / EARLIER
+    if place.is_dir():
+        shutil.rmtree(place)
+    if not place.exists():
+        place.write_text(_INSTEAD)
