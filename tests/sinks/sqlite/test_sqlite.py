@@ -150,7 +150,9 @@ def test_missing_folders_are_created_and_an_impossible_path_is_named(tmp_path: P
     writer.close()
     assert asked(tmp_path / "a" / "b" / "out.db", "select n from hot") == [(1,)]
     (tmp_path / "file").touch()
-    with pytest.raises(Unavailable, match=r"needs the SQLite file .*file/out.db to open"):
+    with pytest.raises(
+        InvalidSpec, match=r"the SQLite file .*file/out.db needs the folder .*got a file"
+    ):
         opened(ms.Sqlite(tmp_path / "file" / "out.db", "hot"), patience=0.0)
 
 

@@ -50,9 +50,12 @@ class SparkPing:
 
     @staticmethod
     def _tasks_that_wait(session: SparkSession) -> int:
-        """How many tasks wait, if none of any stage runs."""
+        """How many tasks wait, if none of any stage runs; in local mode none waits for long."""
         tracker = session.sparkContext.statusTracker()
-        jobs = [tracker.getJobInfo(job) for job in tracker.getActiveJobsIds()]
+        active_jobs = tracker.getActiveJobsIds()
+        if session.sparkContext.master.startswith("local"):
+            return 0
+        jobs = [tracker.getJobInfo(job) for job in active_jobs]
         active = {int(stage) for job in jobs if job is not None for stage in job.stageIds}
         stages = [tracker.getStageInfo(stage) for stage in active & {*tracker.getActiveStageIds()}]
         known = [stage for stage in stages if stage is not None]
