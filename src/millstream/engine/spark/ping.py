@@ -53,7 +53,7 @@ class SparkPing:
         """How many tasks wait, if none of any stage runs; in local mode none waits for long."""
         tracker = session.sparkContext.statusTracker()
         active_jobs = tracker.getActiveJobsIds()
-        if session.sparkContext.master.startswith("local"):
+        if str(session.sparkContext.master).startswith("local"):
             return 0
         jobs = [tracker.getJobInfo(job) for job in active_jobs]
         active = {int(stage) for job in jobs if job is not None for stage in job.stageIds}
