@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _LOOK_SECONDS = 0.5
-_FASTEST, _SLOWEST = 0.02, 0.25  # looks of a run with nothing to do
+_FASTEST, _SLOWEST = 0.02, 0.5  # looks of a run with nothing to do
 _UNWATCHED = 0.05
 
 
@@ -37,7 +37,8 @@ class Pace:
     def idle(self, *, watched: bool) -> None:
         """Wait until something may be there to do: records, if the sources are `watched`, or what
         the clock makes due."""
-        seconds = min(max(self._latency, _FASTEST), _SLOWEST if watched else _UNWATCHED)
+        slowest = _SLOWEST if watched else _UNWATCHED
+        seconds = min(max(2 * self._latency, _FASTEST), slowest)
         if self.wake.wait(seconds) and not self._stop.is_set():
             self.wake.clear()
 

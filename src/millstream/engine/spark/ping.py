@@ -51,11 +51,12 @@ class SparkPing:
     @staticmethod
     def _tasks_that_wait(session: SparkSession) -> int:
         """How many tasks wait, if none of any stage runs; in local mode none waits for long."""
-        tracker = session.sparkContext.statusTracker()
-        active_jobs = tracker.getActiveJobsIds()
-        if str(session.sparkContext.master).startswith("local"):
+        context = session.sparkContext
+        if str(context.master).startswith("local"):
+            context._jsc.defaultParallelism()  # one call, to which a stopped context has no answer
             return 0
-        jobs = [tracker.getJobInfo(job) for job in active_jobs]
+        tracker = context.statusTracker()
+        jobs = [tracker.getJobInfo(job) for job in tracker.getActiveJobsIds()]
         active = {int(stage) for job in jobs if job is not None for stage in job.stageIds}
         stages = [tracker.getStageInfo(stage) for stage in active & {*tracker.getActiveStageIds()}]
         known = [stage for stage in stages if stage is not None]
