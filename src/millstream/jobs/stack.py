@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Part = Literal["supervisor", "console", "spark"]
 PARTS: tuple[Part, ...] = ("supervisor", "console")
 PROGRAMS = {"supervisor": "millstream.jobs.supervisor", "console": "millstream.console.server",
-            "spark": "millstream.engine.spark.shared"}  # fmt: skip
+            "spark": "millstream.jobs.shared_spark"}  # fmt: skip
 UP, KAFKA, PAGE_PORT = "up", "kafka", "page port"
 PAGE_HOST, PAGE_URLS = "page host", "page urls"
 LOOPBACK = "127.0.0.1"

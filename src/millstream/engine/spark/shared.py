@@ -1,20 +1,15 @@
-"""One Spark application for several small jobs, and how their processes attach to it.
+"""Sessions of a Spark application that several processes share.
 
-    MILLSTREAM_SHARED_SPARK=FILE python -m millstream.engine.spark.shared
-                                    starts Spark, and writes to FILE how it is reached
-    MILLSTREAM_SHARED_SPARK=FILE    the session of any other process is one of that application
-
-Jobs share Java, its heap, and Spark's workers. Each has a process of its own as before, which
-plans its batches, writes to its sinks and commits, and a session of its own.
+`MILLSTREAM_SHARED_SPARK` names the file that says how the application is reached
+(`jobs/shared_spark.py`). Jobs share Java, its heap, and Spark's workers. Each has its own process
+as before, which plans its batches, writes to its sinks and commits, and a session of its own.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,35 +77,3 @@ def _attached(address: dict[str, Any]) -> SparkSession:
     except Py4JError as error:
         gateway.shutdown()
         raise ConnectionError(f"Spark's Java does not answer: {error}") from error
-
-
-def main() -> None:
-    """Run the application until SIGTERM or SIGINT."""
-    from millstream.engine.spark.session import session
-
-    ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
-    place = Path(os.environ.pop(VARIABLE))
-    place.unlink(missing_ok=True)
-    spark = session(settings={"spark.scheduler.mode": "FAIR"}, name="millstream: shared by jobs")
-    gateway: Any = spark.sparkContext._gateway
-    address = {"port": gateway.java_parameters.port, "secret": gateway.java_parameters.auth_token}
-    _write_private(place, json.dumps(address))
-    try:
-        ended.wait()
-    finally:
-        place.unlink(missing_ok=True)
-        spark.stop()
-
-
-def _write_private(place: Path, text: str) -> None:
-    draft = place.with_suffix(".draft")
-    draft.unlink(missing_ok=True)
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-    draft.replace(place)
-
-
-if __name__ == "__main__":
-    main()
