@@ -143,7 +143,7 @@ class Outages:
 
 
 def _ignored(_: Any) -> None:
-    """Nobody listens."""
+    """The default for callbacks: do nothing."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,9 @@ catches, raised at a step of the protocol: memory is lost, files and sinks stay.
 
 from __future__ import annotations
 
+import copy
 import json
+import shutil
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -238,3 +240,19 @@ def install_fault_points(environment: Environment, patch: pytest.MonkeyPatch) ->
         housekeeping,
     ):
         patch.setattr(module, "reached", reached)
+
+
+@dataclass
+class Scene:
+    """A checkpoint whose run ended in the middle of its third batch, and its environment."""
+
+    folder: Path
+    environment: Environment
+    spark: SparkSession
+
+    def copy(self, folder: Path) -> Small:
+        """A copy, to be damaged."""
+        shutil.copytree(self.folder, folder)
+        small = Small(folder, self.spark)
+        small.environment = copy.deepcopy(self.environment)
+        return small

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import os
-import shutil
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.faults import record_files
 from tests.faults.record_files import RecordFile
-from tests.faults.small_world import Environment, Small, install_fault_points, windows
+from tests.faults.small_world import Scene, Small, install_fault_points, windows
 
 from millstream.engine.checkpoint import durable
 from millstream.engine.checkpoint.records.framing import scan
@@ -64,22 +61,6 @@ def lose_record(folder: Path, batch: int, kind: str) -> None:
 
 WOUNDS = (truncate, change_a_bit, empty, lose)
 RECORD_WOUNDS = (cut_record, change_record, empty_record, lose_record)
-
-
-@dataclass
-class Scene:
-    """A checkpoint whose run ended in the middle of its third batch, and its environment."""
-
-    folder: Path
-    environment: Environment
-    spark: SparkSession
-
-    def copy(self, folder: Path) -> Small:
-        """A copy, to be damaged."""
-        shutil.copytree(self.folder, folder)
-        small = Small(folder, self.spark)
-        small.environment = copy.deepcopy(self.environment)
-        return small
 
 
 def scene(folder: Path, spark: SparkSession, point: str) -> Scene:

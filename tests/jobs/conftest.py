@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.jobs.stacks import Stack
+from tests.jobs.stacks import Stack, new_stack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,10 +17,5 @@ if TYPE_CHECKING:
 @pytest.fixture
 def stack(broker: ThrowAwayBroker, tmp_path: Path) -> Iterator[Stack]:
     """A new stack, not started."""
-    stack = Stack(tmp_path / "home", broker.address)
-    yield stack
-    said = stack.millstream("down")
-    left = stack.processes()
-    for process in left:
-        process.kill()
-    assert left == [], said
+    with new_stack(tmp_path / "home", broker.address) as stack:
+        yield stack

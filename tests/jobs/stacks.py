@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from millstream.jobs.folders import StackFolder, stack_folder
 from millstream.jobs.registry import JobRegistry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from millstream.jobs.registry import JobRow
@@ -130,3 +130,15 @@ class Stack:
         except psutil.Error:
             return False
         return name is None or words[1:4] == ["-m", "millstream.cli.job_process", name]
+
+
+@contextmanager
+def new_stack(home: Path, kafka: str) -> Iterator[Stack]:
+    """A stack, not started; at the end it is brought down, and none of its processes is left."""
+    stack = Stack(home, kafka)
+    yield stack
+    said = stack.millstream("down")
+    left = stack.processes()
+    for process in left:
+        process.kill()
+    assert left == [], said

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import expect
 from tests.cli.bids import lines
 from tests.console.browsing import browser
-from tests.jobs.stacks import Stack, until
+from tests.jobs.stacks import Stack, new_stack, until
 
 from millstream.jobs.logs import last_lines
 from millstream.jobs.registry import NEED_ATTENTION, WORKING
@@ -64,13 +64,8 @@ def mortal() -> Iterator[ThrowAwayBroker]:
 @pytest.fixture
 def own(mortal: ThrowAwayBroker, tmp_path: Path) -> Iterator[Stack]:
     """A stack on that broker."""
-    stack = Stack(tmp_path / "home", mortal.address)
-    yield stack
-    said = stack.millstream("down")
-    left = stack.processes()
-    for process in left:
-        process.kill()
-    assert left == [], said
+    with new_stack(tmp_path / "home", mortal.address) as stack:
+        yield stack
 
 
 def answer(url: str, token: str = "") -> tuple[int, str]:

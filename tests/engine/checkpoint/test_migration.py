@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 import shutil
 import sqlite3
 import tarfile
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.faults.record_files import names
-from tests.faults.small_world import Crash, Environment, Small, install_fault_points
+from tests.faults.small_world import Crash, Scene, Small, install_fault_points
 
 import millstream as ms
 from millstream.engine.checkpoint import durable
@@ -46,23 +44,8 @@ def written_as_before(folder: Path) -> None:
     shutil.rmtree(folder / "segments")
 
 
-@dataclass
-class Earlier:
-    """A checkpoint of an earlier version, with two commits and a third batch in progress."""
-
-    folder: Path
-    environment: Environment
-    spark: SparkSession
-
-    def copy(self, folder: Path) -> Small:
-        shutil.copytree(self.folder, folder)
-        small = Small(folder, self.spark)
-        small.environment = copy.deepcopy(self.environment)
-        return small
-
-
 @pytest.fixture(scope="module")
-def earlier(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> dict[str, Earlier]:
+def earlier(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> dict[str, Scene]:
     found = {}
     for point in SCENES:
         folder = tmp_path_factory.mktemp("earlier") / "job"
@@ -76,13 +59,13 @@ def earlier(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> di
             small.crash_at(point)
             small.step()
         written_as_before(folder)
-        found[point] = Earlier(folder, small.environment, spark)
+        found[point] = Scene(folder, small.environment, spark)
     return found
 
 
 @pytest.mark.parametrize("point", SCENES)
 def test_an_earlier_checkpoint_continues(
-    point: str, earlier: dict[str, Earlier], tmp_path: Path
+    point: str, earlier: dict[str, Scene], tmp_path: Path
 ) -> None:
     small = earlier[point].copy(tmp_path / "job")
     before = Checkpoint(small.folder)
@@ -100,7 +83,7 @@ def test_an_earlier_checkpoint_continues(
 @pytest.mark.parametrize("kill", POINTS)
 @pytest.mark.parametrize("point", SCENES)
 def test_a_kill_at_any_step_of_the_migration_changes_nothing(
-    point: str, kill: str, earlier: dict[str, Earlier], tmp_path: Path,
+    point: str, kill: str, earlier: dict[str, Scene], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     small = earlier[point].copy(tmp_path / "job")
@@ -126,7 +109,7 @@ def names_of_both(folder: Path) -> set[tuple[str, int]]:
 
 
 def test_files_left_by_a_kill_while_they_were_deleted_are_not_read(
-    earlier: dict[str, Earlier], tmp_path: Path
+    earlier: dict[str, Scene], tmp_path: Path
 ) -> None:
     small = earlier["after prepared"].copy(tmp_path / "job")
     shutil.copytree(small.folder / "batches", tmp_path / "left")
@@ -143,7 +126,7 @@ def test_files_left_by_a_kill_while_they_were_deleted_are_not_read(
 
 
 def test_without_the_list_before_the_deletion_a_kill_loses_the_job(
-    earlier: dict[str, Earlier], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    earlier: dict[str, Scene], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = earlier["after prepared"].copy(tmp_path / "job")
     install_fault_points(small.environment, monkeypatch)
@@ -164,7 +147,7 @@ def test_without_the_list_before_the_deletion_a_kill_loses_the_job(
 
 
 def test_an_earlier_checkpoint_is_readable_before_its_job_runs_again(
-    earlier: dict[str, Earlier],
+    earlier: dict[str, Scene],
 ) -> None:
     checkpoint = open_checkpoint(earlier["after commit"].folder)
 
@@ -174,7 +157,7 @@ def test_an_earlier_checkpoint_is_readable_before_its_job_runs_again(
 
 
 def test_a_damaged_record_of_an_earlier_version_is_named_and_rewound_past(
-    earlier: dict[str, Earlier], tmp_path: Path
+    earlier: dict[str, Scene], tmp_path: Path
 ) -> None:
     small = earlier["after commit"].copy(tmp_path / "job")
     path = small.folder / "batches" / "0000000003.commit"

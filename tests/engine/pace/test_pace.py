@@ -94,11 +94,10 @@ def test_with_a_latency_of_zero_a_batch_follows_at_once(
     assert len(paced.seen) == 20
 
 
+@pytest.mark.usefixtures("without_looks")
 def test_the_first_row_after_a_quiet_time_does_not_wait(
-    log: Log, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    log: Log, topic: str, tmp_path: Path
 ) -> None:
-    """An idle run is woken by the rows: a look would come ten minutes later."""
-    monkeypatch.setattr(pace, "_SLOWEST", ENDLESS)
     log.topics.create(topic)
     paced = Paced(log, topic, tmp_path / "job", f"{ENDLESS:.0f} seconds")
     paced.job.start()
@@ -107,7 +106,15 @@ def test_the_first_row_after_a_quiet_time_does_not_wait(
     paced.read(1)
     paced.end()
 
+    assert paced.seen == [1]
     eventually(lambda: watchers(topic) == 0, within=PATIENCE)
+
+
+@pytest.fixture
+def without_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An idle run only does something when it is woken."""
+    monkeypatch.setattr(pace, "_FASTEST", ENDLESS)
+    monkeypatch.setattr(pace, "_SLOWEST", ENDLESS)
 
 
 def watchers(topic: str) -> int:
@@ -138,6 +145,7 @@ def test_an_idle_run_does_not_ask_again_and_again(
     assert 1 <= looks <= 10
 
 
+@pytest.mark.usefixtures("without_looks")
 def test_a_watch_survives_an_error_and_finds_the_rows_written_meanwhile(
     log: Log, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,13 +160,15 @@ def test_a_watch_survives_an_error_and_finds_the_rows_written_meanwhile(
 
     monkeypatch.setattr(TopicWatch, "wait", failing)
     log.topics.create(topic)
-    paced = Paced(log, topic, tmp_path / "job", "250 milliseconds")
+    paced = Paced(log, topic, tmp_path / "job", "0 seconds")
     paced.job.start()
     eventually(lambda: len(failures) == 2, within=PATIENCE)
     paced.read(2)
     log.fill(topic, rows(2, 3))
     paced.read(3)
     paced.end()
+
+    assert sum(paced.seen) == 3
 
 
 def test_a_stop_ends_a_wait(log: Log, topic: str, tmp_path: Path) -> None:
@@ -173,10 +183,8 @@ def test_a_stop_ends_a_wait(log: Log, topic: str, tmp_path: Path) -> None:
     paced.job.wait()
 
 
-def test_a_stop_ends_an_idle_run(
-    log: Log, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pace, "_SLOWEST", ENDLESS)
+@pytest.mark.usefixtures("without_looks")
+def test_a_stop_ends_an_idle_run(log: Log, topic: str, tmp_path: Path) -> None:
     log.topics.create(topic)
     paced = Paced(log, topic, tmp_path / "job", f"{ENDLESS:.0f} seconds")
     paced.job.start()
@@ -206,6 +214,8 @@ def test_rows_that_fill_a_batch_end_the_wait(log: Log, topic: str, tmp_path: Pat
     log.fill(topic, rows(10, 60_010, "x" * 100))
     eventually(lambda: sum(paced.seen) > 10, within=PATIENCE)
     paced.end()
+
+    assert len(paced.seen) > 1
 
 
 def test_a_run_to_the_end_has_no_wait(log: Log, topic: str, tmp_path: Path) -> None:

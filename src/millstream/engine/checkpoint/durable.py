@@ -12,14 +12,15 @@ import json
 import os
 import time
 import uuid
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from millstream.engine.checkpoint.fault_points import reached
 from millstream.errors import Damaged, MillstreamError
 from millstream.toolchain.folders import sync_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 FORMAT = 1
@@ -54,6 +55,21 @@ def create(path: Path, content: bytes, point: str) -> bool:
         draft.unlink(missing_ok=True)
     sync_folder(path.parent)
     return True
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write under an unused name, which is on disk after the block; on an error of the
+    disk it is removed."""
+    try:
+        with path.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise write_failed(path, error) from error
+    sync_folder(path.parent)
 
 
 def replace(path: Path, kind: str, body: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""State files that are archived come back unchanged; what nobody needs goes."""
+"""Archived state files are restored unchanged; files that no commit needs are deleted."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def test_a_record_that_is_finished_after_the_takeover_is_not_read_and_its_writer
     assert opened(tmp_path).read(2, kind)["incarnation"] == 2
 
 
-def test_without_the_check_after_appending_a_zombie_believes_in_a_record_that_nobody_reads(
+def test_without_the_check_after_appending_a_zombie_continues_after_a_record_that_is_never_read(
     tmp_path: Path, monkeypatch: Patch
 ) -> None:
     zombie = opened(tmp_path)

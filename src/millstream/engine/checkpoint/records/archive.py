@@ -9,7 +9,6 @@ wrote one has changed nothing.
 
 from __future__ import annotations
 
-import os
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,6 @@ from millstream.engine.checkpoint.fault_points import reached
 from millstream.engine.checkpoint.records.framing import encoded, scan
 from millstream.engine.checkpoint.records.segments import segment_name
 from millstream.state.runs.runs import batch_of
-from millstream.toolchain.folders import sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -112,19 +110,13 @@ class Archive:
         path = self.folder / segment_name(self._run, next(self._numbers))
         added: dict[str, tuple[str, Entry]] = {}
         at = 0
-        try:
-            with path.open("xb") as file:
-                for whole, entry in self._records(names, copied):
-                    file.write(whole)
-                    added[entry.name] = (path.name, entry.moved(at))
-                    at += len(whole)
-                file.flush()
-                reached("in the middle of an archive", 0)
-                os.fsync(file.fileno())
-        except OSError as error:
-            path.unlink(missing_ok=True)
-            raise durable.write_failed(path, error) from error
-        sync_folder(self.folder)
+        with durable.new_file(path) as file:
+            for whole, entry in self._records(names, copied):
+                file.write(whole)
+                added[entry.name] = (path.name, entry.moved(at))
+                at += len(whole)
+            file.flush()
+            reached("in the middle of an archive", 0)
         reached("state archived", 0)
         self._entries |= added
 

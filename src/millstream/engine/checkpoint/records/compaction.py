@@ -5,7 +5,6 @@ Nothing else is changed here: until a new segment lists the file, it does not co
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from millstream.engine.checkpoint import durable
@@ -14,7 +13,6 @@ from millstream.engine.checkpoint.records.framing import PACKED, encoded, unread
 from millstream.engine.checkpoint.records.heads import full_of, head_at
 from millstream.engine.checkpoint.records.segments import Part, as_bytes
 from millstream.errors import Damaged
-from millstream.toolchain.folders import sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,24 +50,17 @@ def write_kept(
     entries: list[Entry] = []
     full: dict[int, dict[str, Any]] = {}
     at = 0
-    try:
-        with path.open("xb") as file:
-            for one in stays:
-                try:
-                    whole, entry = _encoded(segments, one, at, full)
-                except Damaged:
-                    if not despite_damage:
-                        raise
-                    whole, entry = unreadable(one.kind, one.number, at)
-                file.write(whole)
-                entries.append(entry)
-                at = entry.end
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        path.unlink(missing_ok=True)
-        raise durable.write_failed(path, error) from error
-    sync_folder(path.parent)
+    with durable.new_file(path) as file:
+        for one in stays:
+            try:
+                whole, entry = _encoded(segments, one, at, full)
+            except Damaged:
+                if not despite_damage:
+                    raise
+                whole, entry = unreadable(one.kind, one.number, at)
+            file.write(whole)
+            entries.append(entry)
+            at = entry.end
     reached("kept records written", 0)
     return KeptFile(Part(path.name, at), entries, full)
 
