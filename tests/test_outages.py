@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millstream.engine.health import watch
+from millstream.engine.health import pings as module
 from millstream.engine.health.health import RUNNING, Health
-from millstream.engine.health.watch import Lost, Watch
+from millstream.engine.health.pings import Lost, Pings
 from millstream.outages import PING, Outages, Ping, impaired, waiting_for
 
 if TYPE_CHECKING:
@@ -87,11 +87,11 @@ def silent_server() -> Iterator[Callable[[], None]]:
 def test_no_answer_counts_as_down_unless_work_was_completed_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(watch, "SILENCE", 1.0)
-    monkeypatch.setattr(watch, "EVERY", 0.1)
+    monkeypatch.setattr(module, "SILENCE", 1.0)
+    monkeypatch.setattr(module, "EVERY", 0.1)
     for working in (False, True):
         outages = Outages()
-        pings = Watch(outages)
+        pings = Pings(outages)
         with silent_server() as ask:
             pings.add(Ping("a silent server", ask))
             began = time.monotonic()
@@ -107,7 +107,7 @@ def test_no_answer_counts_as_down_unless_work_was_completed_meanwhile(
 
 def test_what_cannot_come_back_within_a_run_ends_it() -> None:
     outages = Outages()
-    pings = Watch(outages)
+    pings = Pings(outages)
 
     def ask() -> None:
         raise Lost("the run needs its Spark session", got="Spark's Java process has ended")

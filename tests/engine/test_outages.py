@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 import millstream as ms
-from millstream.engine.health import watch
+from millstream.engine.health.pings import SILENCE
 from millstream.kafka.clients.consuming.consumer import Consumer
 from millstream.testing import broker as a_broker
 from millstream.testing import postgres as a_postgres
@@ -185,6 +185,6 @@ def test_a_suspended_java_process_is_noticed_under_an_idle_job(
         healed = until(lambda: not systems(job), "the end of the outage")
         send(kafka, topic, 2)
         until(lambda: arrived(kafka, f"{topic}.out", 2), "the next row")
-    assert (outage.system, outage.why) == ("Spark", f"no answer for {watch.SILENCE:.0f} s")
+    assert (outage.system, outage.why) == ("Spark", f"no answer for {SILENCE:.0f} s")
     assert noticed < SECONDS
     assert healed < SECONDS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.engine.health.watch import Lost, Watch
+from millstream.engine.health.pings import Lost, Pings
 from millstream.outages import Listener, Notice, Outages, Ping, phase_of
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Health:
     def __init__(self, on_phase: Callable[[str], None], on_outage: Callable[[], None]) -> None:
         self._on_phase, self._on_outage = on_phase, on_outage
         self._outages = Outages(self._changed)
-        self._watch = Watch(self._outages)
+        self._pings = Pings(self._outages)
         self._runs = False
 
     @property
@@ -37,13 +37,13 @@ class Health:
 
     def listener(self, on_wait: Callable[[str], None], patience: float | None) -> Listener:
         """What the sources and sinks of the run report to."""
-        return Listener(on_wait, self._outages.over, self._watch.add, patience)
+        return Listener(on_wait, self._outages.over, self._pings.add, patience)
 
     def watch_spark(self, session: Callable[[], SparkSession | None]) -> None:
         """Watch the Spark of this session, once there is one."""
         from millstream.engine.spark.ping import SYSTEM, SparkPing
 
-        self._watch.add(Ping(SYSTEM, SparkPing(session, Lost).ask))
+        self._pings.add(Ping(SYSTEM, SparkPing(session, Lost).ask))
 
     def phase(self, phase: str) -> None:
         """The run enters a phase."""
@@ -63,11 +63,11 @@ class Health:
 
     def check(self) -> None:
         """Raise what cannot heal within this run."""
-        self._watch.check()
+        self._pings.check()
 
     def close(self) -> None:
         """Watch no longer."""
-        self._watch.close()
+        self._pings.close()
 
     def _changed(self) -> None:
         outages = self.outages

@@ -29,7 +29,7 @@ class Lost(Unavailable):
     """A ping raises this if its system cannot come back within this run."""
 
 
-class Watch:
+class Pings:
     """The pings of one run."""
 
     def __init__(self, outages: Outages) -> None:
